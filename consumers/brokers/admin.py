@@ -1,0 +1,80 @@
+"""Questions to a cluster that need no group membership: watermarks, group offsets, a topic's id. Every call has a timeout."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import confluent_kafka as ck
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from consumers.brokers.options import KafkaOptions
+from consumers.errors import BrokerError
+from consumers.types import TopicPartition, Watermarks
+
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+class KafkaAdmin:
+    """An admin client. Errors are `BrokerError`, with the address and what was asked."""
+
+    def __init__(self, options: KafkaOptions, timeout: float = 5.0) -> None:
+        self._address = options.bootstrap_servers
+        self._timeout = timeout
+        self._client = AdminClient({**options.client(), "socket.timeout.ms": int(timeout * 1000)})
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has."""
+        return len(self._describe(topic).partitions)
+
+    def topic_id(self, topic: str) -> str:
+        """The id that the cluster gave this incarnation of the topic; empty where the brokers know none."""
+        found = str(self._describe(topic).topic_id)
+        return "" if found == _NO_ID else found
+
+    def watermarks(self, topic: str) -> dict[TopicPartition, Watermarks]:
+        """The low and high watermark of every partition."""
+        every = [TopicPartition(topic, p) for p in range(self.partitions(topic))]
+        low = self._offsets(every, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        high = self._offsets(every, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return {tp: Watermarks(low[tp], high[tp]) for tp in every}
+
+    def group_offsets(self, group: str, topic: str) -> dict[TopicPartition, int]:
+        """What the group has committed, by partition; partitions without a commit are absent."""
+        request = ck.ConsumerGroupTopicPartitions(group)
+        answer = self._wait(
+            f"the offsets of group {group}",
+            self._client.list_consumer_group_offsets([request], request_timeout=self._timeout)[group],
+        )
+        return {
+            TopicPartition(tp.topic, tp.partition): tp.offset
+            for tp in answer.topic_partitions
+            if tp.topic == topic and tp.offset >= 0
+        }
+
+    def _describe(self, topic: str) -> Any:
+        names = ck.TopicCollection([topic])
+        return self._wait(
+            f"topic '{topic}'", self._client.describe_topics(names, request_timeout=self._timeout)[topic]
+        )
+
+    def _offsets(self, partitions: list[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:
+        asked = {ck.TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
+        futures = self._client.list_offsets(asked, request_timeout=self._timeout)
+        return {
+            TopicPartition(tp.topic, tp.partition): self._wait(f"the offsets of {tp.topic}/{tp.partition}", future).offset
+            for tp, future in futures.items()
+        }
+
+    def _wait(self, what: str, future: Any) -> Any:
+        try:
+            return future.result(timeout=self._timeout + 1)
+        except (KafkaException, TimeoutError) as error:
+            raise BrokerError(f"Kafka at {self._address} did not tell {what}: {describe(error)}") from error
+
+
+def describe(error: BaseException) -> str:
+    """A client error in words."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], ck.KafkaError):
+        known: ck.KafkaError = error.args[0]
+        return f"{known.str()} ({known.name()})"
+    return str(error) or type(error).__name__

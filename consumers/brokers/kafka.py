@@ -1,0 +1,266 @@
+"""A group member on a real cluster, through librdkafka. It knows offsets and partitions, and nothing of tables."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import confluent_kafka as ck
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from consumers.brokers.admin import KafkaAdmin, describe
+from consumers.brokers.options import KafkaOptions
+from consumers.brokers.protocol import Partitions, RebalanceListener
+from consumers.brokers.records import to_columns
+from consumers.errors import BrokerError, DataLoss
+from consumers.types import OffsetRange, Positions, RecordBatch, TopicPartition, Watermarks
+
+log = logging.getLogger(__name__)
+_client_log = logging.getLogger("consumers.brokers.librdkafka")
+
+_TIMEOUT = 10.0
+_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+_PASSING = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+
+
+class KafkaGroupMember:
+    """`BrokerConsumer` over confluent-kafka: one topic, one member."""
+
+    def __init__(self, options: KafkaOptions, topic: str, group: str, client_id: str) -> None:
+        self._topic = topic
+        self._options = options
+        self._listener: RebalanceListener | None = None
+        self._next: dict[TopicPartition, int] = {}
+        self._moved = False
+        self._failure: BaseException | None = None
+        self._fatal: KafkaError | None = None
+        self._reported: int | None = None
+        # Also the first question: a cluster that cannot be reached, or has no such topic, is an error at once.
+        KafkaAdmin(options).topic_id(topic)
+        self._consumer = ck.Consumer(
+            {**options.consumer(group, client_id), "error_cb": self._on_error, "logger": _client_log}
+        )
+
+    def subscribe(self, listener: RebalanceListener) -> None:
+        """Join the group; assignments arrive through `listener` from within `poll`."""
+        self._listener = listener
+        self._consumer.subscribe(
+            [self._topic],
+            on_assign=lambda _, tps: self._guarded(self._on_assign, _ours(tps)),
+            on_revoke=lambda _, tps: self._guarded(self._on_revoke, _ours(tps)),
+            on_lost=lambda _, tps: self._guarded(self._on_lost, _ours(tps)),
+        )
+
+    def poll(self, max_records: int, timeout: float) -> RecordBatch | None:
+        """The next records, or the news that partitions were read to their end.
+
+        Raises `DataLoss` for a position out of range, `BrokerError` for what the cluster refuses, and whatever a listener
+        raised.
+        """
+        self._moved = False
+        try:
+            messages = self._consumer.consume(max_records, timeout)
+        except KafkaException as error:
+            raise BrokerError(f"topic '{self._topic}': {describe(error)}") from error
+        self._raise_failures()
+        if self._moved:
+            # Partitions came or went while these were collected; none of them has been handed on, so read them again.
+            if messages:
+                self.seek(self._next)
+            return None
+        if not messages:
+            return None
+        self._reported = None
+        return self._batch(messages)
+
+    def seek(self, positions: Positions) -> None:
+        """Fetch from these offsets next."""
+        for tp, offset in positions.items():
+            self._next[tp] = offset
+            self._consumer.seek(ck.TopicPartition(tp.topic, tp.partition, offset))
+
+    def pause(self) -> None:
+        """Stop fetching all assigned partitions."""
+        self._consumer.pause(_theirs(self._next))
+
+    def resume(self) -> None:
+        """Fetch all assigned partitions again, from where the last batch ended."""
+        self._consumer.resume(_theirs(self._next))
+
+    def commit(self, positions: Positions, wait: bool = False) -> None:
+        """Commit group offsets; a failure costs nothing but a stale lag in Kafka's own tools, so it is logged."""
+        if not positions:
+            return
+        try:
+            if wait:
+                self._consumer.commit(offsets=_theirs(positions), asynchronous=False)
+            else:
+                self._consumer.commit(offsets=_theirs(positions), asynchronous=True)
+        except KafkaException as error:
+            log.warning("group offsets of %s were not committed: %s", self._topic, describe(error))
+
+    def watermarks(self, partitions: Partitions) -> dict[TopicPartition, Watermarks]:
+        """Ask the partition leaders."""
+        found = {}
+        for tp in partitions:
+            with _asking(f"the watermarks of {tp}"):
+                low, high = self._consumer.get_watermark_offsets(ck.TopicPartition(tp.topic, tp.partition), _TIMEOUT)
+            found[tp] = Watermarks(low, high)
+        return found
+
+    def high_watermarks(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """What the last fetch responses said."""
+        found = {}
+        for tp in partitions:
+            _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(tp.topic, tp.partition), cached=True)
+            if high >= 0:
+                found[tp] = high
+        return found
+
+    def group_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Committed offsets of the group; partitions without one are absent."""
+        with _asking("the group's committed offsets"):
+            answer = self._consumer.committed(_theirs(dict.fromkeys(partitions, 0)), _TIMEOUT)
+        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in answer if tp.offset >= 0}
+
+    def offsets_at(self, partitions: Partitions, timestamp_ms: int) -> dict[TopicPartition, int]:
+        """`offsets_for_times`, with the end of the partition where no record is that young."""
+        with _asking("offsets for a timestamp"):
+            answer = self._consumer.offsets_for_times(_theirs(dict.fromkeys(partitions, timestamp_ms)), _TIMEOUT)
+        found = {TopicPartition(tp.topic, tp.partition): tp.offset for tp in answer}
+        ends = self.watermarks(frozenset(tp for tp, offset in found.items() if offset < 0))
+        return {tp: ends[tp].high if tp in ends else offset for tp, offset in found.items()}
+
+    def partitions(self) -> Partitions:
+        """Ask the cluster."""
+        count = KafkaAdmin(self._options).partitions(self._topic)
+        return frozenset(TopicPartition(self._topic, p) for p in range(count))
+
+    def topic_id(self) -> str:
+        """Ask the cluster."""
+        return KafkaAdmin(self._options).topic_id(self._topic)
+
+    def close(self) -> None:
+        """Leave the group. Listeners may be called once more; what they raise is raised here."""
+        self._consumer.close()
+        self._raise_failures()
+
+    def _batch(self, messages: list[Message]) -> RecordBatch | None:
+        ends: dict[TopicPartition, int] = {}
+        if any(map(Message.error, messages)):
+            messages, ends = self._sift(messages)
+        records = to_columns(messages)
+        offsets = records["offset"].to_numpy()
+        partitions = records["partition"].to_numpy()
+        known = self._next
+        found, last = np.unique(partitions[::-1], return_index=True)
+        reached = {TopicPartition(self._topic, int(p)): int(offsets[::-1][i]) + 1 for p, i in zip(found, last, strict=True)}
+        if repeated := _repeated(partitions, offsets, known):
+            records = records.filter(pa.array(repeated))
+        for tp, end in ends.items():
+            reached[tp] = max(end, reached.get(tp, 0))
+        ranges = {tp: OffsetRange(known[tp], end) for tp, end in reached.items() if tp in known and end > known[tp]}
+        if not ranges:
+            return None
+        self._next = {**known, **{tp: r.end for tp, r in ranges.items()}}
+        return RecordBatch(self._topic, records, ranges)
+
+    def _sift(self, messages: list[Message]) -> tuple[list[Message], dict[TopicPartition, int]]:
+        """Records apart from events: ends of partitions, and errors."""
+        records, ends = [], {}
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends[TopicPartition(self._topic, message.partition() or 0)] = message.offset() or 0
+            else:
+                self._raise_event(error, message)
+        return records, ends
+
+    def _raise_event(self, error: KafkaError, message: Message) -> None:
+        where = f"{message.topic() or self._topic}/{message.partition()}"
+        if error.code() in _OUT_OF_RANGE:
+            raise DataLoss(
+                f"{where}: offset {message.offset()} is not in the topic any more ({error.str()}). What is committed is safe. "
+                "Start again to see which offsets are gone; `on_data_loss: record` goes on without them."
+            )
+        if error.retriable() or error.code() in _PASSING:
+            log.warning("%s: %s", where, error.str())
+            return
+        raise BrokerError(f"{where}: {error.str()} ({error.name()})")
+
+    def _guarded(self, react: Callable[[Partitions], None], partitions: Partitions) -> None:
+        """Run a rebalance callback; what it raises travels through `poll`, not through the client."""
+        self._moved = True
+        try:
+            react(partitions)
+        except BaseException as error:  # noqa: BLE001 - raised again by poll(), on the same thread
+            self._failure = self._failure or error
+
+    def _on_assign(self, partitions: Partitions) -> None:
+        if not partitions or self._listener is None:
+            return
+        starts = self._listener.assigned(partitions)
+        self._next |= starts
+        self._consumer.incremental_assign(_theirs(starts))
+
+    def _on_revoke(self, partitions: Partitions) -> None:
+        if self._listener is not None:
+            self._listener.revoked(partitions)
+        self._forget(partitions)
+
+    def _on_lost(self, partitions: Partitions) -> None:
+        if self._listener is not None:
+            self._listener.lost(partitions)
+        self._forget(partitions)
+
+    def _forget(self, partitions: Partitions) -> None:
+        self._next = {tp: offset for tp, offset in self._next.items() if tp not in partitions}
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = error
+        elif error.code() != self._reported:
+            # The client repeats itself many times a second while a broker is away; once is enough until it has recovered.
+            self._reported = error.code()
+            log.warning("Kafka client: %s (%s); it goes on trying", error.str(), error.name())
+
+    def _raise_failures(self) -> None:
+        if (failure := self._failure) is not None:
+            self._failure = None
+            raise failure
+        if self._fatal is not None:
+            raise BrokerError(f"topic '{self._topic}': {self._fatal.str()} ({self._fatal.name()})")
+
+
+def _repeated(partitions: np.ndarray, offsets: np.ndarray, known: Mapping[TopicPartition, int]) -> list[bool] | None:
+    """Which rows to keep, where some are below their partition's next offset or of no partition of ours; else None."""
+    floor = np.full(int(partitions.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    for tp, offset in known.items():
+        if tp.partition < len(floor):
+            floor[tp.partition] = offset
+    kept = offsets >= floor[partitions]
+    return None if kept.all() else [bool(k) for k in kept]
+
+
+class _asking:
+    """Turns a client exception into one that says what was asked."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KafkaException):
+            raise BrokerError(f"Kafka did not tell {self._what}: {describe(error)}") from error
+
+
+def _ours(partitions: list[ck.TopicPartition]) -> Partitions:
+    return frozenset(TopicPartition(tp.topic, tp.partition) for tp in partitions)
+
+
+def _theirs(positions: Positions) -> list[ck.TopicPartition]:
+    return [ck.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in positions.items()]

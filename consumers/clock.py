@@ -1,0 +1,56 @@
+"""The only module that knows what time it is. Everything else is handed a `Clock`, so that tests advance time instead of waiting."""
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time, monotonic time and waiting."""
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed point; never goes back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that moves only when it is told to; `sleep` advances it."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+
+    def time(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Move forward by `seconds`."""
+        with self._lock:
+            self._now += seconds

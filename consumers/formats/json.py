@@ -1,0 +1,175 @@
+"""JSON objects into columns, a batch at once, with a proof that record i became row i.
+
+pyarrow's reader sees a stream of objects, not records: a record may hold two objects, two records may be one object, and
+equal counts prove nothing. What proves it here:
+
+- the records are joined by a newline, each starts with `{` and ends with `}`;
+- the reader's grammar allows a raw newline nowhere inside a string, and `}` before `{` nowhere but between two objects of
+  the stream, so every record's end is the end of an object;
+- as many rows came out as records went in, so every record is exactly one object.
+
+The reader is typed by the declared schema; what it is lenient about (UTF-8 in fields that are not declared, NaN, timestamps
+without an offset, nulls in required columns) is checked on the bytes or on the columns. A batch for which any of this fails is
+split: records that a second, per-record parser refuses are tried alone, the others together, then by halves. So a record is
+accepted exactly when it is accepted alone, whatever stands beside it.
+
+Sources: RFC 8259; Arrow's reader (RapidJSON underneath) for what it accepts, pinned by tests/formats/test_json.py.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from consumers.config import Column
+from consumers.formats.decoder import Decoded, Reject, arrow_schema
+
+_SPACE = b" \t\r\n"
+_OPEN, _CLOSE = ord("{"), ord("}")
+
+
+class _Unproven(Exception):
+    """These records, taken together, are not rows. Alone, some may be."""
+
+
+class JsonDecoder:
+    """One JSON object a record; fields that are not declared are ignored."""
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        self.schema = arrow_schema(columns)
+        self._options = pj.ParseOptions(
+            explicit_schema=pa.schema([pa.field(f.name, _read_as(f.type)) for f in self.schema]),
+            unexpected_field_behavior="ignore",
+        )
+        self._check = msgspec.json.Decoder(_struct(columns)).decode
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Rows and rejects of `values`."""
+        every = pa.array(np.arange(len(values), dtype=np.int32))
+        if not len(values):
+            return Decoded(self.schema.empty_table(), every)
+        try:
+            return Decoded(self._together(values), every)
+        except _Unproven:
+            return self._apart(values)
+
+    def _together(self, values: pa.BinaryArray) -> pa.Table:
+        """All of `values` as rows, or `_Unproven`."""
+        if not _framed(values):
+            raise _Unproven("not a JSON object")
+        text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values), b"\n")
+        try:
+            text.cast(pa.string())
+        except pa.ArrowInvalid:
+            raise _Unproven("invalid UTF-8") from None
+        buffer = text.buffers()[2]
+        try:
+            table = pj.read_json(
+                pa.BufferReader(buffer),
+                read_options=pj.ReadOptions(use_threads=False, block_size=buffer.size + 1),
+                parse_options=self._options,
+            )
+        except pa.ArrowInvalid as error:
+            raise _Unproven(str(error)) from None
+        if table.num_rows != len(values):
+            raise _Unproven("not exactly one JSON object")
+        return self._typed(table)
+
+    def _typed(self, table: pa.Table) -> pa.Table:
+        """The reader's columns in the declared types, or `_Unproven`."""
+        columns = []
+        for field, column in zip(self.schema, table.columns, strict=True):
+            if not field.nullable and column.null_count:
+                raise _Unproven(f"required field `{field.name}` is missing or null")
+            try:
+                typed = column.cast(field.type)
+            except pa.ArrowInvalid as error:
+                raise _Unproven(f"{error} - at `$.{field.name}`") from None
+            if pa.types.is_floating(field.type) and pc.all(pc.is_finite(typed)).as_py() is False:
+                raise _Unproven(f"not a finite number - at `$.{field.name}`")
+            columns.append(typed)
+        return pa.table(columns, schema=self.schema)
+
+    def _apart(self, values: pa.BinaryArray) -> Decoded:
+        """Find the records that spoil the batch, and decode the others."""
+        records: list[bytes] = [value.strip(_SPACE) for value in values.to_pylist()]
+        suspects = {i: reason for i, record in enumerate(records) if (reason := self._suspicion(record))}
+        groups = [[i] for i in suspects]
+        if likely := [i for i in range(len(records)) if i not in suspects]:
+            groups.append(likely)
+        tables: list[pa.Table] = []
+        order: list[int] = []
+        rejects: list[Reject] = []
+        while groups:
+            group = groups.pop()
+            try:
+                tables.append(self._together(pa.array([records[i] for i in group], pa.binary())))
+                order += group
+            except _Unproven as error:
+                if len(group) > 1:
+                    groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+                else:
+                    rejects.append(Reject(group[0], _reason(suspects.get(group[0]) or str(error))))
+        rows = pa.concat_tables([self.schema.empty_table(), *tables])
+        indices = np.array(order, dtype=np.int32)
+        by_index = np.argsort(indices, kind="stable")
+        rejects.sort(key=lambda reject: reject.index)
+        return Decoded(rows.take(pa.array(by_index)), pa.array(indices[by_index]), tuple(rejects))
+
+    def _suspicion(self, record: bytes) -> str | None:
+        """Why a record is probably no row; None where it probably is one."""
+        try:
+            self._check(record)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return str(error)
+        return None
+
+
+def _framed(values: pa.BinaryArray) -> bool:
+    """Whether every value starts with `{` and ends with `}`."""
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    if (ends[1:] - ends[:-1] < 2).any():
+        return False
+    text = np.frombuffer(data, np.uint8)
+    return bool((text[ends[:-1]] == _OPEN).all() and (text[ends[1:] - 1] == _CLOSE).all())
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    """The type that the reader is asked for. It takes timestamps without an offset for UTC, so those are read as text."""
+    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
+
+
+def _struct(columns: Mapping[str, Column]) -> type[msgspec.Struct]:
+    """A record's type for the per-record parser."""
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for i, (name, column) in enumerate(columns.items()):
+        kind = _python_type(column.arrow)
+        fields.append((f"f{i}", kind | None, None) if column.nullable else (f"f{i}", kind))
+    names = {f"f{i}": name for i, name in enumerate(columns)}
+    return msgspec.defstruct("Record", fields, rename=names, gc=False, kw_only=True)
+
+
+def _python_type(kind: pa.DataType) -> Any:
+    if pa.types.is_integer(kind):
+        limit = 2 ** (kind.bit_width - 1)
+        return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+    if pa.types.is_decimal(kind):
+        return Decimal
+    if pa.types.is_timestamp(kind):
+        return Annotated[datetime, msgspec.Meta(tz=True)]
+    if pa.types.is_date(kind):
+        return date
+    return {pa.bool_(): bool, pa.string(): str}.get(kind, float)
+
+
+def _reason(message: str) -> str:
+    """A parser's message, without what is true only of our own input."""
+    return re.sub(r"^JSON parse error: | in row \d+$", "", message)

@@ -1,0 +1,1 @@
+"""What is done with record batches, one strategy a file."""

@@ -1,0 +1,168 @@
+"""Rows and dead letters between decoding and the commit: what a batch has become, and what is waiting to be written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from consumers.config import Window
+from consumers.formats import Decoded, Decoder, Reject
+from consumers.staging.schema import WINDOW
+from consumers.staging.windows import window_keys
+from consumers.types import OffsetRange, Ranges, RecordBatch, TopicPartition, join_ranges
+
+_MICROS = pa.timestamp("us", "UTC")
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
+_NO_TIME = "the record has no timestamp between the years 1 and 9999, so it belongs to no window"
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """A record batch as rows of the staged table (with the window column), and as dead letters."""
+
+    rows: pa.Table
+    rejects: pa.Table | None
+    ranges: Ranges
+    records: int
+    nbytes: int
+
+
+def shape(
+    batch: RecordBatch, decoder: Decoder, window: Window, labels: Mapping[TopicPartition, str], now_ms: int
+) -> Shaped:
+    """Decode a batch. A record without a value is a row (a tombstone); one that has no window is a dead letter."""
+    records = batch.records
+    decoded, tombstone = _decode(records["value"], decoder)
+    origin = _origin(batch, labels)
+    rows, taken = _placed(decoded, origin, tombstone, window)
+    lost_window = () if len(taken) == len(decoded.indices) else _unplaced(decoded.indices, taken)
+    rejects = _rejected(records, origin, [*decoded.rejects, *lost_window], window, now_ms)
+    nbytes = rows.nbytes + (rejects.nbytes if rejects is not None else 0)
+    return Shaped(rows, rejects, batch.ranges, records.num_rows, int(nbytes))
+
+
+def _decode(values: pa.BinaryArray, decoder: Decoder) -> tuple[Decoded, pa.Array | None]:
+    """Rows for every record that has one, tombstones included, by index; and which records are tombstones."""
+    if not values.null_count:
+        return decoder.decode(values), None
+    tombstone = values.is_null()
+    present = pc.indices_nonzero(pc.invert(tombstone)).cast(pa.int32())
+    decoded = decoder.decode(values.take(present))
+    where = np.full(len(values), -1, np.int64)
+    where[present.take(decoded.indices).to_numpy()] = np.arange(decoded.rows.num_rows)
+    rejects = tuple(Reject(present[r.index].as_py(), r.reason) for r in decoded.rejects)
+    dead = tombstone.to_numpy(zero_copy_only=False)
+    kept = np.flatnonzero((where >= 0) | dead)
+    rows = decoded.rows.take(pa.array(where[kept], mask=where[kept] < 0))
+    return Decoded(rows, pa.array(kept.astype(np.int32)), rejects), tombstone
+
+
+def _origin(batch: RecordBatch, labels: Mapping[TopicPartition, str]) -> pa.Table:
+    """Where each record came from: topic, topic id, partition, offset, timestamp, key, headers."""
+    records = batch.records
+    count = records.num_rows
+    known = sorted({labels.get(tp, "") for tp in batch.ranges})
+    if len(known) <= 1:
+        label = _constant(known[0] if known else "", count)
+    else:
+        by_partition = {tp.partition: known.index(labels.get(tp, "")) for tp in batch.ranges}
+        codes = [by_partition[p] for p in records["partition"].to_pylist()]
+        label = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(known, pa.string()))
+    stamps = records["timestamp"]
+    millis = stamps.cast(pa.int64())
+    sane = pc.and_(pc.greater_equal(millis, _FIRST_MS), pc.less_equal(millis, _LAST_MS))
+    stamps = pc.if_else(sane, stamps, pa.scalar(None, stamps.type)).cast(_MICROS)
+    return pa.table(
+        {
+            "_topic": _constant(batch.topic, count),
+            "_topic_id": label,
+            "_partition": records["partition"],
+            "_offset": records["offset"],
+            "_timestamp": stamps,
+            "_key": records["key"],
+            "_headers": records["headers"],
+        }
+    )
+
+
+def _constant(text: str, count: int) -> pa.DictionaryArray:
+    """One text for every row, as a dictionary, which the Parquet writer takes over as it is."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text], pa.string()))
+
+
+def _placed(
+    decoded: Decoded, origin: pa.Table, tombstone: pa.Array | None, window: Window
+) -> tuple[pa.Table, pa.Array]:
+    """Decoded rows beside their origin and window; rows without a window are left out. Also the index of each row."""
+    whole = len(decoded.indices) == origin.num_rows
+    beside = origin if whole else origin.take(decoded.indices)
+    if tombstone is None:
+        dead = pa.array(np.zeros(len(decoded.indices), np.bool_))
+    else:
+        dead = tombstone.take(decoded.indices)
+    times = beside["_timestamp"]
+    if window.field is not None:
+        own = decoded.rows[window.field]
+        # A tombstone has no fields, so its own timestamp places it.
+        times = pc.if_else(dead, times, own.cast(_MICROS)) if tombstone is not None else own
+    keys = window_keys(times, window.every)
+    rows = decoded.rows
+    for name in beside.column_names:
+        rows = rows.append_column(name, beside[name])
+    rows = rows.append_column("_tombstone", dead).append_column(WINDOW, keys)
+    if not keys.null_count:
+        return rows, decoded.indices
+    there = keys.is_valid()
+    return rows.filter(there), decoded.indices.filter(there)
+
+
+def _unplaced(all_indices: pa.Array, taken: pa.Array) -> list[Reject]:
+    missing = np.setdiff1d(all_indices.to_numpy(), taken.to_numpy())
+    return [Reject(int(i), _NO_TIME) for i in missing]
+
+
+def _rejected(
+    records: pa.RecordBatch, origin: pa.Table, rejects: list[Reject], window: Window, now_ms: int
+) -> pa.Table | None:
+    if not rejects:
+        return None
+    rejects = sorted(rejects, key=lambda r: r.index)
+    at = pa.array([r.index for r in rejects], pa.int32())
+    rows = origin.take(at)
+    rows = rows.append_column("_value", records["value"].take(at))
+    rows = rows.append_column("_reason", pa.array([r.reason for r in rejects], pa.string()))
+    rows = rows.append_column(WINDOW, window_keys(rows["_timestamp"], window.every))
+    return rows.append_column("_rejected_at", pa.array([now_ms] * len(rejects), pa.timestamp("ms", "UTC")).cast(_MICROS))
+
+
+@dataclass
+class Buffer:
+    """What waits for the next commit. One thread's own."""
+
+    shaped: list[Shaped] = field(default_factory=list)
+    ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    rows: int = 0
+    records: int = 0
+    nbytes: int = 0
+    since: float | None = None
+    decode_seconds: float = 0.0
+
+    def add(self, shaped: Shaped, now: float) -> None:
+        """Take a shaped batch. Raises ValueError when its ranges do not follow those before."""
+        self.ranges = join_ranges(self.ranges, shaped.ranges)
+        self.shaped.append(shaped)
+        self.rows += shaped.rows.num_rows
+        self.records += shaped.records
+        self.nbytes += shaped.nbytes
+        self.since = now if self.since is None else self.since
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        return pa.concat_tables([s.rows for s in self.shaped])
+
+    def rejects(self) -> pa.Table | None:
+        """All dead letters."""
+        found = [s.rejects for s in self.shaped if s.rejects is not None]
+        return pa.concat_tables(found) if found else None

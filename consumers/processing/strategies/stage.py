@@ -1,0 +1,184 @@
+"""Stage record batches into Delta: decode, buffer, and commit by count, bytes or age, on a thread of its own.
+
+Polling costs Python time, decoding and writing hardly do, so the two overlap. What is in flight is bounded in bytes; past the
+bound `submit` waits a little, then rejects.
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from consumers.clock import Clock
+from consumers.config import Consumer
+from consumers.errors import OwnershipLost, StorageError, WeirError
+from consumers.formats import decoder_for
+from consumers.processing.strategies.buffer import Buffer, shape
+from consumers.processing.strategies.writer import Hold, TableWriter
+from consumers.staging.log import StagedCommit
+from consumers.types import RecordBatch, TopicPartition
+
+_PATIENCE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    batch: RecordBatch
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    done: threading.Event
+
+
+class _Stop:
+    pass
+
+
+class MessageRejected(Exception):
+    """Nothing more is taken for now; hold the batch, pause, and offer it again."""
+
+
+class Stage:
+    """The strategy that ends in the staged table. Its public methods are called by the polling thread."""
+
+    def __init__(self, consumer: Consumer, member: str, clock: Clock) -> None:
+        self._consumer = consumer
+        self._clock = clock
+        self._decoder = decoder_for(consumer.config)
+        self._writer = TableWriter(consumer, member, clock)
+        self._room = max(consumer.config.batch.max_bytes // 4, 1)
+        self._inbox: queue.SimpleQueue[_Batch | _Flush | _Stop] = queue.SimpleQueue()
+        self._outbox: deque[StagedCommit] = deque()
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._generation = 0
+        self._failure: BaseException | None = None
+        self._holds: Mapping[TopicPartition, Hold] = {}
+        self._high: Mapping[TopicPartition, int] = {}
+        self._buffer = Buffer()
+        self._buffer_generation = 0
+        self._thread = threading.Thread(target=self._run, name=f"stage-{consumer.name}", daemon=True)
+        self._thread.start()
+
+    def hold(self, holds: Mapping[TopicPartition, Hold], high: Mapping[TopicPartition, int]) -> None:
+        """The partitions that are ours from now on, and the high watermarks known of them."""
+        self._holds = dict(holds)
+        self._high = dict(high)
+
+    def submit(self, batch: RecordBatch) -> None:
+        """Queue a batch for decoding; waits up to a second for room, then raises `MessageRejected`."""
+        with self._changed:
+            free = self._changed.wait_for(lambda: self._waiting < self._room or self._failure is not None, _PATIENCE)
+            self._raise_failure()
+            if not free:
+                raise MessageRejected
+            self._waiting += batch.nbytes
+        self._inbox.put(_Batch(batch, self._generation))
+
+    def poll(self) -> list[StagedCommit]:
+        """What was committed since the last call, in order. Raises what failed meanwhile."""
+        taken = []
+        while self._outbox:
+            taken.append(self._outbox.popleft())
+        if not taken:
+            self._raise_failure()
+        return taken
+
+    def flush(self, timeout: float) -> bool:
+        """Commit everything submitted so far. False when that takes longer than `timeout` seconds; it then goes on."""
+        request = _Flush(threading.Event())
+        self._inbox.put(request)
+        done = request.done.wait(timeout)
+        if not self._outbox:
+            self._raise_failure()
+        return done
+
+    def discard(self) -> None:
+        """Forget everything that no commit has taken, and a lost ownership. It must be submitted again."""
+        self._generation += 1
+        if isinstance(self._failure, OwnershipLost):
+            self._failure = None
+
+    def close(self) -> None:
+        """Forget what is not committed, wait for a commit under way, and end the thread."""
+        self._generation += 1
+        self._inbox.put(_Stop())
+        self._thread.join()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._inbox.get(timeout=self._time_left())
+            except queue.Empty:
+                self._guarded(self._commit)
+                continue
+            if isinstance(item, _Stop):
+                return
+            if isinstance(item, _Flush):
+                self._guarded(self._commit)
+                item.done.set()
+                continue
+            self._guarded(lambda taken=item: self._take(taken))  # type: ignore[misc]
+            with self._changed:
+                self._waiting -= item.batch.nbytes
+                self._changed.notify_all()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Run one step. A failure is kept for the polling thread; nothing more is done until that has dealt with it."""
+        if self._buffer_generation != self._generation:
+            self._buffer, self._buffer_generation = Buffer(), self._generation
+        if self._failure is not None:
+            return
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised again on the polling thread
+            with self._changed:
+                self._failure = _explained(error, self._consumer)
+                self._buffer = Buffer()
+                self._changed.notify_all()
+
+    def _time_left(self) -> float | None:
+        """Seconds until the buffer is due; None while it is empty."""
+        since = self._buffer.since
+        if since is None or self._failure is not None:
+            return None
+        return max(0.0, since + self._consumer.config.batch.max_latency_seconds - self._clock.monotonic())
+
+    def _take(self, item: _Batch) -> None:
+        if item.generation != self._buffer_generation:
+            return
+        began = self._clock.monotonic()
+        config = self._consumer.config
+        labels = {tp: hold.label for tp, hold in self._holds.items()}
+        shaped = shape(item.batch, self._decoder, config.window, labels, int(self._clock.time() * 1000))
+        self._buffer.decode_seconds += self._clock.monotonic() - began
+        self._buffer.add(shaped, began)
+        full = self._buffer.records >= config.batch.max_records or self._buffer.nbytes >= config.batch.max_bytes
+        if full or self._time_left() == 0.0:
+            self._commit()
+
+    def _commit(self) -> None:
+        buffer, self._buffer = self._buffer, Buffer()
+        if buffer.ranges:
+            self._outbox.append(self._writer.write(buffer, self._holds, self._high))
+
+
+def _explained(error: BaseException, consumer: Consumer) -> BaseException:
+    """Storage failures in an operator's words; everything else as it is."""
+    if isinstance(error, WeirError) or not isinstance(error, OSError | pa.ArrowException):
+        return error
+    failure = StorageError(
+        f"consumer {consumer.name} could not write to {consumer.staged}: {error}. Nothing of this batch was committed and "
+        "nothing is lost; mend the storage (space, rights, reachability) and start again."
+    )
+    failure.__cause__ = error
+    return failure

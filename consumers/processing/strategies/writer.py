@@ -1,0 +1,184 @@
+"""A member's hands on a consumer's two tables: one takes partitions over, the other turns buffers into commits."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from consumers.clock import Clock
+from consumers.config import Consumer, InvalidLimits
+from consumers.errors import InvalidLimit
+from consumers.processing.starts import Start
+from consumers.processing.strategies.buffer import Buffer
+from consumers.staging.dead_letters import DeadLetterTable
+from consumers.staging.files import NewFile, write_file
+from consumers.staging.log import StagedCommit, Timings, WindowChange
+from consumers.staging.positions import Position
+from consumers.staging.schema import WINDOW
+from consumers.staging.staged import StagedTable
+from consumers.staging.windows import split
+from consumers.types import OffsetRange, TopicPartition
+
+_FEWEST_FOR_RATIO = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A partition that is ours: its epoch, and the name of its log's incarnation."""
+
+    epoch: int
+    label: str
+
+
+class Owner:
+    """Takes partitions over. It has its own view of the tables, so that it never waits for a commit under way."""
+
+    def __init__(self, consumer: Consumer, member: str, clock: Clock) -> None:
+        self._consumer = consumer
+        self._member = member
+        self._staged = StagedTable(consumer, clock)
+        self._dead_letters = DeadLetterTable(consumer, clock)
+
+    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Where the staged table stands now."""
+        return self._staged.positions(partitions)
+
+    def known_topic(self, topic: str) -> int | None:
+        """The hash of the topic's id that those positions belong to."""
+        return self._staged.known_topic(topic)
+
+    def acquire(
+        self, seen: Mapping[TopicPartition, Position], starts: Mapping[TopicPartition, Start], topic_id: str
+    ) -> tuple[dict[TopicPartition, Hold], StagedCommit]:
+        """Take partitions over in both tables. Raises `OwnershipLost` when another member is doing the same."""
+        takeover = StagedCommit(
+            commit_id=uuid.uuid4().hex,
+            kind="acquire",
+            consumer=self._consumer.name,
+            member=self._member,
+            topic_ids={self._consumer.config.topic: topic_id},
+            starts={tp: start.offset for tp, start in starts.items()},
+            lost={tp: start.lost for tp, start in starts.items() if start.lost is not None},
+        )
+        cut = frozenset(tp for tp, start in starts.items() if start.cut)
+        taken, takeover = self._staged.acquire(seen, takeover, cut)
+        labels = {tp: _label(topic_id, position) for tp, position in taken.items()}
+        self._dead_letters.acquire(taken, labels)
+        return {tp: Hold(position.epoch, labels[tp]) for tp, position in taken.items()}, takeover
+
+
+class TableWriter:
+    """Turns a buffer into commits of both tables."""
+
+    def __init__(self, consumer: Consumer, member: str, clock: Clock) -> None:
+        self.consumer = consumer
+        self.member = member
+        self.clock = clock
+        self.staged = StagedTable(consumer, clock)
+        self.dead_letters = DeadLetterTable(consumer, clock)
+        self._failing: dict[TopicPartition, int] = {}
+
+    def write(
+        self, buffer: Buffer, holds: Mapping[TopicPartition, Hold], high: Mapping[TopicPartition, int]
+    ) -> StagedCommit:
+        """Make a buffer durable: dead letters first, then files and positions in one commit.
+
+        Raises `OwnershipLost`, with no row or position of the buffer committed, and `InvalidLimit` before anything is written.
+        """
+        rejects = buffer.rejects()
+        self._check_limits(buffer, rejects)
+        began = self.clock.monotonic()
+        files = self._write_files(buffer)
+        epochs = {tp: holds[tp].epoch for tp in buffer.ranges}
+        if rejects is not None:
+            self.dead_letters.append(rejects, _only(epochs, rejects))
+        written = self.clock.monotonic()
+        batch = self._describe(buffer, files, rejects, high)
+        since = began if buffer.since is None else buffer.since
+        batch = replace(batch, timings=Timings(began - since, buffer.decode_seconds, written - began))
+        done = self.staged.commit(files, batch, epochs)
+        return replace(done, timings=replace(batch.timings, commit=self.clock.monotonic() - written))
+
+    def _write_files(self, buffer: Buffer) -> list[NewFile]:
+        if not buffer.rows:
+            return []
+        table = buffer.table()
+        keys = table[WINDOW].combine_chunks()
+        rows = table.drop_columns([WINDOW])
+        return [write_file(self.staged.path, part, window, self.clock) for window, part in split(rows, keys)]
+
+    def _describe(
+        self, buffer: Buffer, files: list[NewFile], rejects: pa.Table | None, high: Mapping[TopicPartition, int]
+    ) -> StagedCommit:
+        return StagedCommit(
+            commit_id=uuid.uuid4().hex,
+            kind="batch",
+            consumer=self.consumer.name,
+            member=self.member,
+            ranges=dict(buffer.ranges),
+            rows=buffer.rows,
+            bytes=sum(file.size for file in files),
+            dead_letters=0 if rejects is None else rejects.num_rows,
+            skipped=sum(len(r) for r in buffer.ranges.values()) - buffer.records,
+            windows={f.window: WindowChange(f.rows, f.size, 1) for f in files if f.window is not None},
+            high={tp: high[tp] for tp in buffer.ranges if tp in high},
+        )
+
+    def _check_limits(self, buffer: Buffer, rejects: pa.Table | None) -> None:
+        limits = self.consumer.config.invalid_records
+        count = 0 if rejects is None else rejects.num_rows
+        if count and buffer.records >= _FEWEST_FOR_RATIO and count > limits.max_ratio * buffer.records:
+            raise InvalidLimit(
+                f"{self.consumer.config.topic}: {count} of {buffer.records} records are invalid, more than the definition's "
+                f"max_ratio of {limits.max_ratio:g}. Most common: {_top_reasons(rejects)}. Nothing of this batch was committed. "
+                "Mend the producer or the schema, or raise `invalid_records`, and start again."
+            )
+        self._check_runs(buffer, limits)
+
+    def _check_runs(self, buffer: Buffer, limits: InvalidLimits) -> None:
+        if limits.max_consecutive is None:
+            return
+        for shaped in buffer.shaped:
+            for tp, step in shaped.ranges.items():
+                longest, trailing = _runs(shaped.rejects, tp, step, self._failing.get(tp, 0))
+                self._failing[tp] = trailing
+                if longest > limits.max_consecutive:
+                    raise InvalidLimit(
+                        f"{tp}: {longest} invalid records in a row up to offset {step.end}, more than the definition's "
+                        f"max_consecutive of {limits.max_consecutive}. Most common: {_top_reasons(shaped.rejects)}. Nothing of this "
+                        "batch was committed. Mend the producer or the schema, and start again."
+                    )
+
+
+def _label(topic_id: str, position: Position) -> str:
+    return f"{topic_id}~{position.cut}" if position.cut else topic_id
+
+
+def _only(epochs: Mapping[TopicPartition, int], rejects: pa.Table) -> dict[TopicPartition, int]:
+    present = set(rejects["_partition"].unique().to_pylist())
+    return {tp: epoch for tp, epoch in epochs.items() if tp.partition in present}
+
+
+def _top_reasons(rejects: pa.Table | None) -> str:
+    if rejects is None:
+        return "none"
+    counts = rejects["_reason"].value_counts().to_pylist()
+    counts.sort(key=lambda entry: -entry["counts"])
+    return "; ".join(f"{entry['values']} ({entry['counts']})" for entry in counts[:3])
+
+
+def _runs(rejects: pa.Table | None, tp: TopicPartition, step: OffsetRange, before: int) -> tuple[int, int]:
+    """The longest run of invalid records in `step`, counting `before` that led up to it, and the run at its end."""
+    if rejects is None:
+        return 0, 0
+    bad = {
+        offset
+        for partition, offset in zip(rejects["_partition"].to_pylist(), rejects["_offset"].to_pylist(), strict=True)
+        if partition == tp.partition
+    }
+    longest, run = 0, before
+    for offset in range(step.start, step.end):
+        run = run + 1 if offset in bad else 0
+        longest = max(longest, run)
+    return longest, run

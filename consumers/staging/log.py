@@ -1,0 +1,165 @@
+"""What a staged table's Delta log says about itself: one `StagedCommit` for every commit of a consumer.
+
+Ingestion writes it into the commit that holds the data, so that log and data cannot disagree. Everything that explains the
+table afterwards (Dagster's mirror, checks, status) reads it from here.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from consumers.types import OffsetRange, TopicPartition
+
+METADATA_KEY = "weir"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowChange:
+    """What a commit added to one window."""
+
+    rows: int
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds that a batch took: waiting for the first record to be flushed, decoding, writing files, committing."""
+
+    age: float = 0.0
+    decode: float = 0.0
+    write: float = 0.0
+    commit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCommit:
+    """A commit of a staged table.
+
+    `ranges` are the offsets that it accounts for: `rows` staged, `dead_letters` rejected, `skipped` that hold no record.
+    `lost` are offsets that the topic no longer held; they are in no range. `high` are the high watermarks known then.
+    `kind` is `batch`, or `acquire`: a member took partitions over, at the positions in `starts`. Where such a start is not the end
+    of the range before it, `lost` says why; a lost range is empty where the topic was recreated and nobody can tell how much
+    was missed.
+    """
+
+    commit_id: str
+    kind: str
+    consumer: str
+    member: str
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    rows: int = 0
+    bytes: int = 0
+    dead_letters: int = 0
+    skipped: int = 0
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    lost: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    windows: Mapping[str, WindowChange] = field(default_factory=dict)
+    high: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timings: Timings = Timings()
+    version: int = -1
+    committed_at_ms: int = 0
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the commit accounts for."""
+        return sum(len(r) for r in self.ranges.values())
+
+    @property
+    def lag(self) -> int:
+        """Records behind the high watermarks in the commit's own partitions, as known then."""
+        return sum(max(0, self.high[tp] - r.end) for tp, r in self.ranges.items() if tp in self.high)
+
+    def to_json(self) -> str:
+        """The form that the Delta commit holds; version and time are the log's own."""
+        return json.dumps(
+            {
+                "commit_id": self.commit_id,
+                "kind": self.kind,
+                "consumer": self.consumer,
+                "member": self.member,
+                "topic_ids": dict(self.topic_ids),
+                "ranges": _ranges_out(self.ranges),
+                "rows": self.rows,
+                "bytes": self.bytes,
+                "dead_letters": self.dead_letters,
+                "skipped": self.skipped,
+                "lost": _ranges_out(self.lost),
+                "windows": {w: [c.rows, c.bytes, c.files] for w, c in self.windows.items()},
+                "starts": _offsets_out(self.starts),
+                "high": _offsets_out(self.high),
+                "timings": [self.timings.age, self.timings.decode, self.timings.write, self.timings.commit],
+            },
+            separators=(",", ":"),
+        )
+
+    @staticmethod
+    def from_json(text: str, version: int, committed_at_ms: int) -> "StagedCommit":
+        """The inverse of `to_json`."""
+        raw: dict[str, Any] = json.loads(text)
+        return StagedCommit(
+            commit_id=raw["commit_id"],
+            kind=raw["kind"],
+            consumer=raw["consumer"],
+            member=raw["member"],
+            topic_ids=raw["topic_ids"],
+            ranges=_ranges_in(raw["ranges"]),
+            rows=raw["rows"],
+            bytes=raw["bytes"],
+            dead_letters=raw["dead_letters"],
+            skipped=raw["skipped"],
+            lost=_ranges_in(raw["lost"]),
+            windows={w: WindowChange(*numbers) for w, numbers in raw["windows"].items()},
+            starts=_offsets_in(raw["starts"]),
+            high=_offsets_in(raw["high"]),
+            timings=Timings(*raw["timings"]),
+            version=version,
+            committed_at_ms=committed_at_ms,
+        )
+
+
+def commits(table: Path | DeltaTable, after: int = -1) -> list[StagedCommit]:
+    """The consumer's commits with a version above `after`, oldest first, as far back as the Delta log is kept.
+
+    A table that does not exist yet has none. Commits of others (compaction, backfills by hand) are left out.
+    """
+    if isinstance(table, Path):
+        if not DeltaTable.is_deltatable(str(table)):
+            return []
+        table = DeltaTable(table)
+    newest = table.version()
+    if newest <= after:
+        return []
+    entries = table.history(newest - after)
+    found = [
+        StagedCommit.from_json(entry[METADATA_KEY], int(entry["version"]), int(entry["timestamp"]))
+        for entry in entries
+        if METADATA_KEY in entry
+    ]
+    return sorted(found, key=lambda commit: commit.version)
+
+
+def _ranges_out(ranges: Mapping[TopicPartition, OffsetRange]) -> dict[str, list[int]]:
+    return {str(tp): [r.start, r.end] for tp, r in ranges.items()}
+
+
+def _ranges_in(raw: Mapping[str, list[int]]) -> dict[TopicPartition, OffsetRange]:
+    return {_partition_in(tp): OffsetRange(start, end) for tp, (start, end) in raw.items()}
+
+
+def _offsets_out(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
+    return {str(tp): offset for tp, offset in offsets.items()}
+
+
+def _offsets_in(raw: Mapping[str, int]) -> dict[TopicPartition, int]:
+    return {_partition_in(tp): offset for tp, offset in raw.items()}
+
+
+def _partition_in(text: str) -> TopicPartition:
+    topic, _, partition = text.rpartition("/")
+    return TopicPartition(topic, int(partition))

@@ -1,0 +1,78 @@
+"""How a table's Delta log holds positions: as versions of application transactions.
+
+Per (consumer, topic, partition): `<consumer>/<topic>/<partition>`, whose version is the next offset to read; the same with `/epoch`,
+whose version grows whenever a process takes the partition over; and, only after a log was cut short, with `/cut`, whose version is
+the epoch in which that was noticed. Per topic `<consumer>/<topic>/id`, whose version is a hash of the topic's id, so that a
+recreated topic is noticed.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable, Transaction
+
+from consumers.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a partition stands in the table.
+
+    `offset` is the next to read (None before the first), `epoch` how often the partition was taken over, `cut` the epoch in
+    which offsets began to be used again (0: never).
+    """
+
+    offset: int | None
+    epoch: int
+    cut: int = 0
+
+
+def position_id(consumer: str, tp: TopicPartition) -> str:
+    """The application transaction that holds a position."""
+    return f"{consumer}/{tp.topic}/{tp.partition}"
+
+
+def epoch_id(consumer: str, tp: TopicPartition) -> str:
+    """The application transaction that holds a partition's epoch."""
+    return f"{position_id(consumer, tp)}/epoch"
+
+
+def cut_id(consumer: str, tp: TopicPartition) -> str:
+    """The application transaction that says since which epoch offsets are being used again."""
+    return f"{position_id(consumer, tp)}/cut"
+
+
+def topic_transaction(consumer: str, topic: str, topic_id: str) -> Transaction:
+    """The application transaction that remembers which incarnation of a topic the positions belong to."""
+    return Transaction(f"{consumer}/{topic}/id", topic_hash(topic_id))
+
+
+def topic_hash(topic_id: str) -> int:
+    """A topic's id as a number that fits a transaction version (62 bits)."""
+    return int.from_bytes(hashlib.sha256(topic_id.encode()).digest()[:8], "big") >> 2
+
+
+def known_topic(table: DeltaTable, consumer: str, topic: str) -> int | None:
+    """The hash of the topic that the positions belong to; None before the first commit."""
+    version: int | None = table.transaction_version(f"{consumer}/{topic}/id")
+    return version
+
+
+def position(table: DeltaTable, consumer: str, tp: TopicPartition) -> Position:
+    """A partition's position in the table's loaded snapshot."""
+    return Position(
+        offset=table.transaction_version(position_id(consumer, tp)),
+        epoch=table.transaction_version(epoch_id(consumer, tp)) or 0,
+        cut=table.transaction_version(cut_id(consumer, tp)) or 0,
+    )
+
+
+def committed_positions(table: Path, consumer: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
+    """The next offset of each of a topic's partitions that has one, from the newest commit. Empty for a missing table."""
+    if not DeltaTable.is_deltatable(str(table)):
+        return {}
+    snapshot = DeltaTable(table)
+    every = (TopicPartition(topic, p) for p in range(partitions))
+    found = {tp: position(snapshot, consumer, tp).offset for tp in every}
+    return {tp: offset for tp, offset in found.items() if offset is not None}

@@ -1,0 +1,103 @@
+"""The staged table: a batch's files, its positions and its description land in one Delta commit, by compare-and-set.
+
+Ownership is a number. Whoever is given a partition commits a new *epoch* for it first, rewriting its position as it is. From
+then on a process of an older epoch can commit nothing for that partition: either its snapshot shows the newer epoch, or it
+is older than the takeover, and Delta refuses two commits of the same application transaction. So a zombie cannot duplicate or
+lose a row, and no lock service is needed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from consumers.clock import Clock
+from consumers.config import Consumer
+from consumers.errors import OwnershipLost
+from consumers.staging import positions as ids
+from consumers.staging.delta import commit, open_table, transactions
+from consumers.staging.files import NewFile
+from consumers.staging.log import StagedCommit
+from consumers.staging.positions import Position
+from consumers.staging.schema import WINDOW, staged_schema
+from consumers.types import TopicPartition
+
+
+class StagedTable:
+    """A consumer's staged table, as one member of the group writes it."""
+
+    def __init__(self, consumer: Consumer, clock: Clock) -> None:
+        self.consumer = consumer.name
+        self.path = consumer.staged
+        self.schema = staged_schema(consumer.config.columns)
+        self._clock = clock
+        self._table = open_table(self.path, self.schema, [WINDOW])
+
+    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Where each partition stands in the newest commit."""
+        self._table.update_incremental()
+        return {tp: ids.position(self._table, self.consumer, tp) for tp in partitions}
+
+    def known_topic(self, topic: str) -> int | None:
+        """The hash of the topic id that the loaded snapshot's positions belong to."""
+        return ids.known_topic(self._table, self.consumer, topic)
+
+    def acquire(
+        self, seen: Mapping[TopicPartition, Position], takeover: StagedCommit, cut: frozenset[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Position], StagedCommit]:
+        """Take partitions over at `takeover.starts`, provided that they still stand as `seen`.
+
+        Returns the new positions, and `takeover` with its version.
+
+        Raises `OwnershipLost` when one of them moved since.
+        """
+        self._require(seen)
+        taken = {
+            tp: Position(start, seen[tp].epoch + 1, seen[tp].epoch + 1 if tp in cut else seen[tp].cut)
+            for tp, start in takeover.starts.items()
+        }
+        versions: dict[str, int] = {}
+        for tp, new in taken.items():
+            versions[ids.position_id(self.consumer, tp)] = takeover.starts[tp]
+            versions[ids.epoch_id(self.consumer, tp)] = new.epoch
+            if tp in cut:
+                versions[ids.cut_id(self.consumer, tp)] = new.cut
+        topics = [
+            ids.topic_transaction(self.consumer, topic, topic_id)
+            for topic, topic_id in takeover.topic_ids.items()
+            if self.known_topic(topic) != ids.topic_hash(topic_id)
+        ]
+        version = commit(self._table, self.schema, [WINDOW], [], transactions(versions) + topics, takeover.to_json())
+        return taken, self._dated(takeover, version)
+
+    def commit(
+        self, files: Sequence[NewFile], batch: StagedCommit, epochs: Mapping[TopicPartition, int]
+    ) -> StagedCommit:
+        """Commit `files` and move the positions from the start to the end of `batch.ranges`. Returns it with its version.
+
+        Raises `OwnershipLost`, with nothing committed, when a position or an epoch is not what the batch started from.
+        """
+        self._table.update_incremental()
+        for tp, step in batch.ranges.items():
+            now = ids.position(self._table, self.consumer, tp)
+            if (now.offset, now.epoch) != (step.start, epochs[tp]):
+                raise OwnershipLost(
+                    f"{tp}: the table stands at offset {now.offset} in epoch {now.epoch}, this member at {step.start} in epoch "
+                    f"{epochs[tp]}: another writer has taken the partition over"
+                )
+        moved = {ids.position_id(self.consumer, tp): step.end for tp, step in batch.ranges.items()}
+        version = commit(
+            self._table,
+            self.schema,
+            [WINDOW],
+            [file.action() for file in files],
+            transactions(moved),
+            batch.to_json(),
+        )
+        return self._dated(batch, version)
+
+    def _dated(self, commit_: StagedCommit, version: int) -> StagedCommit:
+        return replace(commit_, version=version, committed_at_ms=int(self._clock.time() * 1000))
+
+    def _require(self, seen: Mapping[TopicPartition, Position]) -> None:
+        for tp, then in self.positions(seen).items():
+            if then != seen[tp]:
+                raise OwnershipLost(f"{tp}: another writer moved the position while it was being taken over")
