@@ -1,6 +1,6 @@
 """Questions to a cluster that need no group membership: watermarks, group offsets, a topic's id. Every call has a timeout."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import confluent_kafka as ck
@@ -8,16 +8,20 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from consumers.brokers.options import KafkaOptions
+from consumers.clock import Clock, SystemClock
 from consumers.errors import BrokerError
 from consumers.types import TopicPartition, Watermarks
 
+_AGAIN_SECONDS = 0.1
+_ELECTING = (ck.KafkaError.NOT_LEADER_FOR_PARTITION, ck.KafkaError.LEADER_NOT_AVAILABLE)
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class KafkaAdmin:
     """An admin client. Errors are `BrokerError`, with the address and what was asked."""
 
-    def __init__(self, options: KafkaOptions, timeout: float = 5.0) -> None:
+    def __init__(self, options: KafkaOptions, timeout: float = 5.0, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._address = options.bootstrap_servers
         self._timeout = timeout
         self._client = AdminClient({**options.client(), "socket.timeout.ms": int(timeout * 1000)})
@@ -38,12 +42,21 @@ class KafkaAdmin:
         high = self._offsets(every, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {tp: Watermarks(low[tp], high[tp]) for tp in every}
 
+    def stable_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """Low and high watermarks as a reader of committed transactions sees them: high is the last stable offset."""
+        every = list(partitions)
+        if not every:
+            return {}
+        low = self._offsets(every, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        high = self._offsets(every, OffsetSpec.latest(), ck.IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
+        return {tp: Watermarks(low[tp], high[tp]) for tp in every}
+
     def group_offsets(self, group: str, topic: str) -> dict[TopicPartition, int]:
         """What the group has committed, by partition; partitions without a commit are absent."""
         request = ck.ConsumerGroupTopicPartitions(group)
-        answer = self._wait(
+        answer = self._ask(
             f"the offsets of group {group}",
-            self._client.list_consumer_group_offsets([request], request_timeout=self._timeout)[group],
+            lambda: self._client.list_consumer_group_offsets([request], request_timeout=self._timeout)[group],
         )
         return {
             TopicPartition(tp.topic, tp.partition): tp.offset
@@ -53,23 +66,46 @@ class KafkaAdmin:
 
     def _describe(self, topic: str) -> Any:
         names = ck.TopicCollection([topic])
-        return self._wait(
-            f"topic '{topic}'", self._client.describe_topics(names, request_timeout=self._timeout)[topic]
+        return self._ask(
+            f"topic '{topic}'", lambda: self._client.describe_topics(names, request_timeout=self._timeout)[topic]
         )
 
-    def _offsets(self, partitions: list[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:
+    def _offsets(
+        self,
+        partitions: list[TopicPartition],
+        spec: OffsetSpec,
+        isolation: ck.IsolationLevel = ck.IsolationLevel.READ_UNCOMMITTED,
+    ) -> Mapping[TopicPartition, int]:
         asked = {ck.TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
-        futures = self._client.list_offsets(asked, request_timeout=self._timeout)
-        return {
-            TopicPartition(tp.topic, tp.partition): self._wait(f"the offsets of {tp.topic}/{tp.partition}", future).offset
-            for tp, future in futures.items()
-        }
+        futures = self._client.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
+        found = {}
+        for tp, first in futures.items():
+            again = {tp: spec}
+            result = self._ask(
+                f"the offsets of {tp.topic}/{tp.partition}",
+                lambda again=again, tp=tp: self._client.list_offsets(again, request_timeout=self._timeout)[tp],  # type: ignore[misc]
+                first,
+            )
+            found[TopicPartition(tp.topic, tp.partition)] = result.offset
+        return found
 
-    def _wait(self, what: str, future: Any) -> Any:
-        try:
-            return future.result(timeout=self._timeout + 1)
-        except (KafkaException, TimeoutError) as error:
-            raise BrokerError(f"Kafka at {self._address} did not tell {what}: {describe(error)}") from error
+    def _ask(self, what: str, question: Callable[[], Any], asked: Any = None) -> Any:
+        """The answer, asked for again while the cluster says that it will know soon (a leader is being elected)."""
+        deadline = self._clock.monotonic() + self._timeout
+        while True:
+            try:
+                return (asked or question()).result(timeout=self._timeout + 1)
+            except (KafkaException, TimeoutError) as error:
+                if not passing(error) or self._clock.monotonic() > deadline:
+                    raise BrokerError(f"Kafka at {self._address} did not tell {what}: {describe(error)}") from error
+            asked = None
+            self._clock.sleep(_AGAIN_SECONDS)
+
+
+def passing(error: Exception) -> bool:
+    """Whether the cluster will know soon: a leader is being elected, or a new topic has not reached every broker."""
+    known = error.args[0] if error.args else None
+    return isinstance(known, ck.KafkaError) and known.code() in _ELECTING
 
 
 def describe(error: BaseException) -> str:

@@ -2,16 +2,19 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import confluent_kafka as ck
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from consumers.brokers.admin import KafkaAdmin, describe
+from consumers.brokers.admin import KafkaAdmin, describe, passing
 from consumers.brokers.options import KafkaOptions
 from consumers.brokers.protocol import Partitions, RebalanceListener
 from consumers.brokers.records import to_columns
+from consumers.clock import Clock, SystemClock
 from consumers.errors import BrokerError, DataLoss
 from consumers.types import OffsetRange, Positions, RecordBatch, TopicPartition, Watermarks
 
@@ -19,6 +22,7 @@ log = logging.getLogger(__name__)
 _client_log = logging.getLogger("consumers.brokers.librdkafka")
 
 _TIMEOUT = 10.0
+_AGAIN_SECONDS = 0.1
 _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _PASSING = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 
@@ -26,9 +30,11 @@ _PASSING = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._TRANSPORT, KafkaError._AL
 class KafkaGroupMember:
     """`BrokerConsumer` over confluent-kafka: one topic, one member."""
 
-    def __init__(self, options: KafkaOptions, topic: str, group: str, client_id: str) -> None:
+    def __init__(
+        self, options: KafkaOptions, topic: str, group: str, client_id: str, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
         self._topic = topic
-        self._options = options
         self._listener: RebalanceListener | None = None
         self._next: dict[TopicPartition, int] = {}
         self._moved = False
@@ -36,7 +42,8 @@ class KafkaGroupMember:
         self._fatal: KafkaError | None = None
         self._reported: int | None = None
         # Also the first question: a cluster that cannot be reached, or has no such topic, is an error at once.
-        KafkaAdmin(options).topic_id(topic)
+        self._admin = KafkaAdmin(options)
+        self._admin.topic_id(topic)
         self._consumer = ck.Consumer(
             {**options.consumer(group, client_id), "error_cb": self._on_error, "logger": _client_log}
         )
@@ -103,9 +110,10 @@ class KafkaGroupMember:
         """Ask the partition leaders."""
         found = {}
         for tp in partitions:
-            with _asking(f"the watermarks of {tp}"):
-                low, high = self._consumer.get_watermark_offsets(ck.TopicPartition(tp.topic, tp.partition), _TIMEOUT)
-            found[tp] = Watermarks(low, high)
+            asked = ck.TopicPartition(tp.topic, tp.partition)
+            found[tp] = Watermarks(
+                *self._ask(f"the watermarks of {tp}", partial(self._consumer.get_watermark_offsets, asked, _TIMEOUT))
+            )
         return found
 
     def high_watermarks(self, partitions: Partitions) -> dict[TopicPartition, int]:
@@ -119,31 +127,42 @@ class KafkaGroupMember:
 
     def group_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Committed offsets of the group; partitions without one are absent."""
-        with _asking("the group's committed offsets"):
-            answer = self._consumer.committed(_theirs(dict.fromkeys(partitions, 0)), _TIMEOUT)
+        asked = _theirs(dict.fromkeys(partitions, 0))
+        answer = self._ask("the group's committed offsets", partial(self._consumer.committed, asked, _TIMEOUT))
         return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in answer if tp.offset >= 0}
 
     def offsets_at(self, partitions: Partitions, timestamp_ms: int) -> dict[TopicPartition, int]:
         """`offsets_for_times`, with the end of the partition where no record is that young."""
-        with _asking("offsets for a timestamp"):
-            answer = self._consumer.offsets_for_times(_theirs(dict.fromkeys(partitions, timestamp_ms)), _TIMEOUT)
+        asked = _theirs(dict.fromkeys(partitions, timestamp_ms))
+        answer = self._ask("offsets for a timestamp", partial(self._consumer.offsets_for_times, asked, _TIMEOUT))
         found = {TopicPartition(tp.topic, tp.partition): tp.offset for tp in answer}
         ends = self.watermarks(frozenset(tp for tp, offset in found.items() if offset < 0))
         return {tp: ends[tp].high if tp in ends else offset for tp, offset in found.items()}
 
     def partitions(self) -> Partitions:
         """Ask the cluster."""
-        count = KafkaAdmin(self._options).partitions(self._topic)
+        count = self._admin.partitions(self._topic)
         return frozenset(TopicPartition(self._topic, p) for p in range(count))
 
     def topic_id(self) -> str:
         """Ask the cluster."""
-        return KafkaAdmin(self._options).topic_id(self._topic)
+        return self._admin.topic_id(self._topic)
 
     def close(self) -> None:
         """Leave the group. Listeners may be called once more; what they raise is raised here."""
         self._consumer.close()
         self._raise_failures()
+
+    def _ask(self, what: str, question: Callable[[], Any]) -> Any:
+        """A blocking question, asked again for a while where the cluster is busy with itself."""
+        deadline = self._clock.monotonic() + _TIMEOUT
+        while True:
+            try:
+                return question()
+            except KafkaException as error:
+                if not passing(error) or self._clock.monotonic() > deadline:
+                    raise BrokerError(f"Kafka did not tell {what}: {describe(error)}") from error
+            self._clock.sleep(_AGAIN_SECONDS)
 
     def _batch(self, messages: list[Message]) -> RecordBatch | None:
         ends: dict[TopicPartition, int] = {}
@@ -242,20 +261,6 @@ def _repeated(partitions: np.ndarray, offsets: np.ndarray, known: Mapping[TopicP
             floor[tp.partition] = offset
     kept = offsets >= floor[partitions]
     return None if kept.all() else [bool(k) for k in kept]
-
-
-class _asking:
-    """Turns a client exception into one that says what was asked."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KafkaException):
-            raise BrokerError(f"Kafka did not tell {self._what}: {describe(error)}") from error
 
 
 def _ours(partitions: list[ck.TopicPartition]) -> Partitions:

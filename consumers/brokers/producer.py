@@ -1,4 +1,7 @@
-"""Writes records to Kafka, each once and none silently lost. Knows confluent-kafka, and nothing of what is in a record."""
+"""Writes records to Kafka, each once and none silently lost.
+
+Knows confluent-kafka, and nothing of what is in a record.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,7 +17,7 @@ _BACKPRESSURE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class DeliveryReport:
-    """How many records the cluster acknowledged and how many it did not; `errors` are the first few reasons."""
+    """How many records the cluster acknowledged and how many it did not, with the first few reasons."""
 
     delivered: int
     failed: int
@@ -22,22 +25,27 @@ class DeliveryReport:
 
 
 class UndeliveredError(BrokerError):
-    """Some records did not reach the cluster. `report` has the numbers; producing again writes the others twice."""
+    """Some records did not reach the cluster.
+
+    `report` has the numbers; producing again writes the others twice.
+    """
 
     def __init__(self, report: DeliveryReport) -> None:
         self.report = report
         total = report.delivered + report.failed
         super().__init__(
-            f"{report.failed} of {total} records were not delivered ({'; '.join(report.errors) or 'no reason given'}); "
+            f"{report.failed} of {total} records were not delivered "
+            f"({'; '.join(report.errors) or 'no reason given'}); "
             "see that the cluster is up, then produce into a new topic or accept repeated records"
         )
 
 
 class IdempotentProducer:
-    """A producer for many records: no flush per record, acknowledged by all replicas, no repeats from retries.
+    """A producer for many records: no flush per record, acknowledged by all replicas, no repeats from
+    retries.
 
-    Used by one thread. `close` is what tells whether all went well; as a context manager that happens at the end of the
-    block, while an exception inside it drops what is still waiting.
+    Used by one thread. `close` is what tells whether all went well; as a context manager that happens at the
+    end of the block, while an exception inside it drops what is still waiting.
     """
 
     def __init__(self, bootstrap_servers: str, options: dict[str, Any] | None = None) -> None:
@@ -63,7 +71,12 @@ class IdempotentProducer:
         )
 
     def send(
-        self, topic: str, value: bytes | None, key: bytes | None = None, timestamp: int = 0, partition: int = -1
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        timestamp: int = 0,
+        partition: int = -1,
     ) -> None:
         """Queue a record; waits when the queue is full.
 
@@ -98,7 +111,10 @@ class IdempotentProducer:
         return self._failed
 
     def close(self, timeout: float = 60.0) -> DeliveryReport:
-        """Wait up to `timeout` seconds for what is queued. Raises UndeliveredError when a record failed or still waits."""
+        """Wait up to `timeout` seconds for what is queued.
+
+        Raises UndeliveredError when a record failed or still waits.
+        """
         if self._producer.flush(timeout):
             self.abandon()
         report = DeliveryReport(self._delivered, self._failed, tuple(self._errors))

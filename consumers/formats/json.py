@@ -94,6 +94,8 @@ class JsonDecoder:
                 raise _Unproven(f"{error} - at `$.{field.name}`") from None
             if pa.types.is_floating(field.type) and pc.all(pc.is_finite(typed)).as_py() is False:
                 raise _Unproven(f"not a finite number - at `$.{field.name}`")
+            if pa.types.is_temporal(field.type) and not _in_calendar(typed):
+                raise _Unproven(f"not in the years 1 to 9999 (UTC) - at `$.{field.name}`")
             columns.append(typed)
         return pa.table(columns, schema=self.schema)
 
@@ -140,6 +142,13 @@ def _framed(values: pa.BinaryArray) -> bool:
         return False
     text = np.frombuffer(data, np.uint8)
     return bool((text[ends[:-1]] == _OPEN).all() and (text[ends[1:] - 1] == _CLOSE).all())
+
+
+def _in_calendar(times: pa.ChunkedArray) -> bool:
+    """Whether all are in the years that Delta's statistics, Spark and Python can hold. The reader also takes year 0."""
+    extent = pc.min_max(pc.year(times))
+    low, high = extent["min"].as_py(), extent["max"].as_py()
+    return low is None or (low >= date.min.year and high <= date.max.year)
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:

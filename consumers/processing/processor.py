@@ -118,7 +118,15 @@ class Processor:
             except OwnershipLost as error:
                 log.info("%s: taking over again (%d): %s", self._consumer.name, attempt + 1, error)
                 self._clock.sleep(random.uniform(0, 0.1 * 2**attempt))
-        return self._acquire(partitions)
+        try:
+            return self._acquire(partitions)
+        except OwnershipLost as error:
+            # Going on would leave partitions with this member that it never reads.
+            raise FatalError(
+                f"consumer {self._consumer.name}: could not take {', '.join(map(str, sorted(partitions)))} over in "
+                f"{_ACQUIRE_ATTEMPTS + 1} attempts ({error}). Nothing was lost or written twice. Look for a second deployment "
+                "with the same consumer, or start again."
+            ) from error
 
     def revoked(self, partitions: Partitions) -> None:
         """Finish and commit within the time allowed, else forget; then let go."""
@@ -146,7 +154,8 @@ class Processor:
         topic_id = self._broker.topic_id()
         seen = self._owner.positions(partitions)
         known = self._owner.known_topic(topic)
-        recreated = bool(topic_id) and known is not None and known != topic_hash(topic_id)
+        # A broker that knows no ids is no evidence of another topic, neither now nor when the table was begun.
+        recreated = bool(topic_id) and known not in (None, topic_hash(""), topic_hash(topic_id))
         if known is None or recreated:
             # The first to meet a topic pins the start of all of its partitions, so that one that is added later is known to be
             # new and is read from its beginning, whatever `start` says.
@@ -191,7 +200,14 @@ class Processor:
             first = {tp: marks[tp].high for tp in new}
         else:
             first = dict(self._broker.offsets_at(new, int(datetime.fromisoformat(start).timestamp() * 1000)))
-        return first | dict(self._broker.group_offsets(new))
+        known = dict(self._broker.group_offsets(new))
+        if known:
+            log.warning(
+                "%s: the table has no positions yet; starting where the group stands: %s",
+                self._consumer.name,
+                ", ".join(f"{tp} at {offset}" for tp, offset in sorted(known.items())),
+            )
+        return first | known
 
     def _reclaim(self, error: OwnershipLost) -> None:
         """Somebody committed for our partitions: forget, look where the table stands, take over again, seek."""
@@ -242,8 +258,10 @@ class Processor:
     def _finish(self, seconds: float) -> None:
         """Commit what is in hand, or leave it to the next start."""
         try:
-            if not self._held and self._stage.flush(seconds):
-                self._collect(wait=True)
+            if not self._held:
+                self._stage.flush(seconds)
+            self._collect(wait=True)
+            self._collect()  # raises what failed after those commits
         except OwnershipLost as error:
             log.warning("%s: %s; the next start reads it again", self._consumer.name, error)
             self._stage.discard()

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable
 from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost
-from consumers.staging.delta import commit, conflicts_are_lost_ownership, open_table, transactions
+from consumers.staging.delta import commit, conflicts_are_lost_ownership, local_dataset, open_table, transactions
 from consumers.staging.files import write_file
 from consumers.staging.positions import Position, epoch_id
 from consumers.staging.schema import DEAD_LETTERS
@@ -75,7 +75,7 @@ def tentative_rows(
     table: DeltaTable, positions: Mapping[TopicPartition, int], labels: Mapping[TopicPartition, str]
 ) -> int:
     """How many rows of these partitions stand at or past their positions."""
-    dataset = table.to_pyarrow_dataset()
+    dataset = local_dataset(table)
     return sum(
         dataset.count_rows(
             filter=(pc.field("_topic") == tp.topic)

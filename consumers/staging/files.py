@@ -94,7 +94,8 @@ def _plain(value: Any, upper: bool) -> Any:
         millis = value.microsecond // 1000 + (1 if upper and value.microsecond % 1000 else 0)
         if millis == 1000:
             return None
-        return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{millis:03d}Z"
+        # Not strftime: it writes the year 1 as "1".
+        return f"{value.replace(microsecond=0, tzinfo=None).isoformat()}.{millis:03d}Z"
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, str):

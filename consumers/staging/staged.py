@@ -18,7 +18,7 @@ from consumers.staging.files import NewFile
 from consumers.staging.log import StagedCommit
 from consumers.staging.positions import Position
 from consumers.staging.schema import WINDOW, staged_schema
-from consumers.types import TopicPartition
+from consumers.types import Ranges, TopicPartition
 
 
 class StagedTable:
@@ -63,7 +63,7 @@ class StagedTable:
         topics = [
             ids.topic_transaction(self.consumer, topic, topic_id)
             for topic, topic_id in takeover.topic_ids.items()
-            if self.known_topic(topic) != ids.topic_hash(topic_id)
+            if self.known_topic(topic) != ids.topic_hash(topic_id) and (topic_id or self.known_topic(topic) is None)
         ]
         version = commit(self._table, self.schema, [WINDOW], [], transactions(versions) + topics, takeover.to_json())
         return taken, self._dated(takeover, version)
@@ -75,14 +75,7 @@ class StagedTable:
 
         Raises `OwnershipLost`, with nothing committed, when a position or an epoch is not what the batch started from.
         """
-        self._table.update_incremental()
-        for tp, step in batch.ranges.items():
-            now = ids.position(self._table, self.consumer, tp)
-            if (now.offset, now.epoch) != (step.start, epochs[tp]):
-                raise OwnershipLost(
-                    f"{tp}: the table stands at offset {now.offset} in epoch {now.epoch}, this member at {step.start} in epoch "
-                    f"{epochs[tp]}: another writer has taken the partition over"
-                )
+        self.require(batch.ranges, epochs)
         moved = {ids.position_id(self.consumer, tp): step.end for tp, step in batch.ranges.items()}
         version = commit(
             self._table,
@@ -93,6 +86,21 @@ class StagedTable:
             batch.to_json(),
         )
         return self._dated(batch, version)
+
+    def require(self, ranges: Ranges, epochs: Mapping[TopicPartition, int]) -> None:
+        """Raise `OwnershipLost` unless the newest commit stands at the starts of `ranges`, in these epochs.
+
+        Dead letters are appended only after this has passed: a member that lags behind its own commit (it read again what was
+        committed meanwhile) still holds the epoch, so nothing else would keep it from appending them a second time.
+        """
+        self._table.update_incremental()
+        for tp, step in ranges.items():
+            now = ids.position(self._table, self.consumer, tp)
+            if (now.offset, now.epoch) != (step.start, epochs[tp]):
+                raise OwnershipLost(
+                    f"{tp}: the table stands at offset {now.offset} in epoch {now.epoch}, this member at {step.start} in epoch "
+                    f"{epochs[tp]}: another writer has taken the partition over"
+                )
 
     def _dated(self, commit_: StagedCommit, version: int) -> StagedCommit:
         return replace(commit_, version=version, committed_at_ms=int(self._clock.time() * 1000))

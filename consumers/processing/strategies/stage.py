@@ -90,19 +90,23 @@ class Stage:
         return taken
 
     def flush(self, timeout: float) -> bool:
-        """Commit everything submitted so far. False when that takes longer than `timeout` seconds; it then goes on."""
+        """Commit everything submitted so far. False when that takes longer than `timeout` seconds; it then goes on.
+
+        Raises what failed, or returns False when commits must be polled before: the next poll after them raises it.
+        """
         request = _Flush(threading.Event())
         self._inbox.put(request)
         done = request.done.wait(timeout)
         if not self._outbox:
             self._raise_failure()
-        return done
+        return done and self._failure is None
 
     def discard(self) -> None:
         """Forget everything that no commit has taken, and a lost ownership. It must be submitted again."""
-        self._generation += 1
-        if isinstance(self._failure, OwnershipLost):
-            self._failure = None
+        with self._changed:
+            self._generation += 1
+            if isinstance(self._failure, OwnershipLost):
+                self._failure = None
 
     def close(self) -> None:
         """Forget what is not committed, wait for a commit under way, and end the thread."""
@@ -168,8 +172,12 @@ class Stage:
 
     def _commit(self) -> None:
         buffer, self._buffer = self._buffer, Buffer()
-        if buffer.ranges:
-            self._outbox.append(self._writer.write(buffer, self._holds, self._high))
+        with self._changed:
+            # Decoding takes a while; what was discarded meanwhile must not be committed under holds that came after.
+            stale = self._buffer_generation != self._generation
+            holds, high = self._holds, self._high
+        if buffer.ranges and not stale:
+            self._outbox.append(self._writer.write(buffer, holds, high))
 
 
 def _explained(error: BaseException, consumer: Consumer) -> BaseException:

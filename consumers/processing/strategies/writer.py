@@ -4,7 +4,9 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from consumers.clock import Clock
 from consumers.config import Consumer, InvalidLimits
@@ -18,7 +20,7 @@ from consumers.staging.positions import Position
 from consumers.staging.schema import WINDOW
 from consumers.staging.staged import StagedTable
 from consumers.staging.windows import split
-from consumers.types import OffsetRange, TopicPartition
+from consumers.types import TopicPartition
 
 _FEWEST_FOR_RATIO = 100
 
@@ -77,7 +79,7 @@ class TableWriter:
         self.clock = clock
         self.staged = StagedTable(consumer, clock)
         self.dead_letters = DeadLetterTable(consumer, clock)
-        self._failing: dict[TopicPartition, int] = {}
+        self._failing: dict[TopicPartition, int] = {}  # invalid records in a row up to the last commit
 
     def write(
         self, buffer: Buffer, holds: Mapping[TopicPartition, Hold], high: Mapping[TopicPartition, int]
@@ -87,17 +89,19 @@ class TableWriter:
         Raises `OwnershipLost`, with no row or position of the buffer committed, and `InvalidLimit` before anything is written.
         """
         rejects = buffer.rejects()
-        self._check_limits(buffer, rejects)
+        failing = self._check_limits(buffer, rejects)
         began = self.clock.monotonic()
         files = self._write_files(buffer)
         epochs = {tp: holds[tp].epoch for tp in buffer.ranges}
         if rejects is not None:
+            self.staged.require(buffer.ranges, epochs)
             self.dead_letters.append(rejects, _only(epochs, rejects))
         written = self.clock.monotonic()
         batch = self._describe(buffer, files, rejects, high)
         since = began if buffer.since is None else buffer.since
         batch = replace(batch, timings=Timings(began - since, buffer.decode_seconds, written - began))
         done = self.staged.commit(files, batch, epochs)
+        self._failing |= failing
         return replace(done, timings=replace(batch.timings, commit=self.clock.monotonic() - written))
 
     def _write_files(self, buffer: Buffer) -> list[NewFile]:
@@ -125,7 +129,8 @@ class TableWriter:
             high={tp: high[tp] for tp in buffer.ranges if tp in high},
         )
 
-    def _check_limits(self, buffer: Buffer, rejects: pa.Table | None) -> None:
+    def _check_limits(self, buffer: Buffer, rejects: pa.Table | None) -> dict[TopicPartition, int]:
+        """Raise `InvalidLimit`, or tell how many invalid records in a row stand at the end of each partition."""
         limits = self.consumer.config.invalid_records
         count = 0 if rejects is None else rejects.num_rows
         if count and buffer.records >= _FEWEST_FOR_RATIO and count > limits.max_ratio * buffer.records:
@@ -134,21 +139,23 @@ class TableWriter:
                 f"max_ratio of {limits.max_ratio:g}. Most common: {_top_reasons(rejects)}. Nothing of this batch was committed. "
                 "Mend the producer or the schema, or raise `invalid_records`, and start again."
             )
-        self._check_runs(buffer, limits)
+        return self._check_runs(buffer, limits)
 
-    def _check_runs(self, buffer: Buffer, limits: InvalidLimits) -> None:
+    def _check_runs(self, buffer: Buffer, limits: InvalidLimits) -> dict[TopicPartition, int]:
+        failing: dict[TopicPartition, int] = {}
         if limits.max_consecutive is None:
-            return
+            return failing
         for shaped in buffer.shaped:
             for tp, step in shaped.ranges.items():
-                longest, trailing = _runs(shaped.rejects, tp, step, self._failing.get(tp, 0))
-                self._failing[tp] = trailing
+                before = failing.get(tp, self._failing.get(tp, 0))
+                longest, failing[tp] = _runs(_offsets(shaped.rows, tp), _offsets(shaped.rejects, tp), before)
                 if longest > limits.max_consecutive:
                     raise InvalidLimit(
                         f"{tp}: {longest} invalid records in a row up to offset {step.end}, more than the definition's "
                         f"max_consecutive of {limits.max_consecutive}. Most common: {_top_reasons(shaped.rejects)}. Nothing of this "
                         "batch was committed. Mend the producer or the schema, and start again."
                     )
+        return failing
 
 
 def _label(topic_id: str, position: Position) -> str:
@@ -168,17 +175,19 @@ def _top_reasons(rejects: pa.Table | None) -> str:
     return "; ".join(f"{entry['values']} ({entry['counts']})" for entry in counts[:3])
 
 
-def _runs(rejects: pa.Table | None, tp: TopicPartition, step: OffsetRange, before: int) -> tuple[int, int]:
-    """The longest run of invalid records in `step`, counting `before` that led up to it, and the run at its end."""
-    if rejects is None:
-        return 0, 0
-    bad = {
-        offset
-        for partition, offset in zip(rejects["_partition"].to_pylist(), rejects["_offset"].to_pylist(), strict=True)
-        if partition == tp.partition
-    }
-    longest, run = 0, before
-    for offset in range(step.start, step.end):
-        run = run + 1 if offset in bad else 0
-        longest = max(longest, run)
-    return longest, run
+def _offsets(rows: pa.Table | None, tp: TopicPartition) -> np.ndarray:
+    """The offsets that `rows` has of a partition, ascending."""
+    if rows is None:
+        return np.empty(0, np.int64)
+    found: np.ndarray = rows["_offset"].filter(pc.equal(rows["_partition"], tp.partition)).to_numpy()
+    return found
+
+
+def _runs(good: np.ndarray, bad: np.ndarray, before: int) -> tuple[int, int]:
+    """The longest run of bad offsets between good ones, counting `before` that led up to them, and the run at the end.
+
+    Offsets that hold no record do not end a run.
+    """
+    runs = np.bincount(np.searchsorted(good, bad), minlength=len(good) + 1)
+    runs[0] += before
+    return int(runs.max()), int(runs[-1])

@@ -1,0 +1,5 @@
+"""`python -m orchestration.cli` is `weir`."""
+
+from orchestration.cli import main
+
+main()

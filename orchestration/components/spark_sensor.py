@@ -1,0 +1,146 @@
+"""Starts a job's runs when commits arrive: one run for all stale windows, however scattered they are.
+
+Every tick compares the Delta logs of inputs and output; nothing is remembered but since when there is work. A
+run gets the range that covers its windows, as Dagster wants it, and the windows themselves in its config.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster import DagsterRunStatus, RunsFilter
+
+from consumers.clock import Clock
+from orchestration.components.spark_plan import Job, Plan
+
+JOB_TAG = "weir/spark_job"
+WORK_TAG = "weir/work"
+_RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+_UNFINISHED = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+_FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+_FIRST_RETRY_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When a job is to run: after `settle_seconds` without a commit, or when work has waited
+    `max_wait_seconds`.
+
+    A run takes at most `max_windows` windows. Work on which `max_attempts` runs failed waits for new commits
+    or code.
+    """
+
+    settle_seconds: float = 10.0
+    max_wait_seconds: float = 60.0
+    max_windows: int = 400
+    max_attempts: int = 3
+
+
+def evaluate(
+    context: dg.SensorEvaluationContext,
+    job: Job,
+    key: dg.AssetKey,
+    partitions: dg.PartitionsDefinition | None,
+    trigger: Trigger,
+    clock: Clock,
+) -> dg.SensorResult:
+    """At most one run request, or a skip reason that holds numbers; and the new cursor."""
+    if missing := job.missing():
+        return _skip(f"no staged table yet for {', '.join(missing)}", None)
+    plan = job.plan()
+    stale = [w for w in plan.stale if partitions is None or partitions.has_partition_key(w)]
+    state = _state(plan, stale)
+    if not stale:
+        return _skip(state, None)
+    now = clock.time()
+    since = json.loads(context.cursor or "{}").get("since", now)
+    if running := _running(context.instance, job, key):
+        return _skip(f"{state}; run {running} is not finished", since)
+    if waiting := _unsettled(plan, now, since, trigger):
+        return _skip(f"{state}; {waiting}", since)
+    chosen = stale[: trigger.max_windows]
+    work = _digest(f"{window}={plan.fingerprints[window]}" for window in chosen)
+    attempts, refusal = _attempts(context.instance, work, now, trigger)
+    if refusal:
+        return _skip(f"{state}; {refusal}", since)
+    # A run key is for ever, also after a failure: it holds what the work is, and how often it was tried.
+    request = dg.RunRequest(
+        run_key=f"{job.name}/{work}/{attempts}",
+        run_config=_config(job, chosen, partitions),
+        tags={WORK_TAG: work, **_range(chosen, partitions)},
+    )
+    return dg.SensorResult(run_requests=[request], cursor=_cursor(now))
+
+
+def _state(plan: Plan, stale: Sequence[str]) -> str:
+    outside = len(plan.stale) - len(stale)
+    ignored = (
+        f" ({outside} stale windows lie outside of the asset's partitions; give an earlier `first`)"
+        if outside
+        else ""
+    )
+    return f"{len(stale)} of {len(plan.fingerprints)} windows stale at {plan.versions}{ignored}"
+
+
+def _unsettled(plan: Plan, now: float, since: float, trigger: Trigger) -> str:
+    quiet = now - max(pinned.committed for pinned in plan.inputs.values())
+    if quiet >= trigger.settle_seconds or now - since >= trigger.max_wait_seconds:
+        return ""
+    return (
+        f"last input commit {quiet:.0f} s ago, waiting for {trigger.settle_seconds:g} s of quiet, "
+        f"{trigger.max_wait_seconds - (now - since):.0f} s more at most"
+    )
+
+
+def _running(instance: dg.DagsterInstance, job: Job, key: dg.AssetKey) -> str:
+    """The id of an unfinished run over this asset, be it ours, a backfill's or somebody's; else an empty
+    string.
+    """
+    for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED)):
+        if run.tags.get(JOB_TAG) == job.name or key in (run.asset_selection or ()):
+            return run.run_id
+    return ""
+
+
+def _attempts(instance: dg.DagsterInstance, work: str, now: float, trigger: Trigger) -> tuple[int, str]:
+    """How many runs had just this work, and why there should be no further one now (empty: go)."""
+    records = instance.get_run_records(RunsFilter(tags={WORK_TAG: work}), limit=100)
+    failed = [record for record in records if record.dagster_run.status in _FAILED]
+    if not failed:
+        return len(records), ""
+    last = failed[0].dagster_run.run_id
+    if len(failed) >= trigger.max_attempts:
+        return len(records), (
+            f"{len(failed)} runs failed on just these windows, the last was {last}: nothing was written. "
+            "Read its log, then change the job or launch a backfill; new commits start a run, too"
+        )
+    wait = _FIRST_RETRY_SECONDS * 2 ** (len(failed) - 1) - (now - (failed[0].end_time or now))
+    return len(records), f"run {last} failed, trying again in {wait:.0f} s" if wait > 0 else ""
+
+
+def _config(job: Job, chosen: Sequence[str], partitions: dg.PartitionsDefinition | None) -> dict[str, object]:
+    return {"ops": {job.name: {"config": {"windows": list(chosen)}}}} if partitions else {}
+
+
+def _range(chosen: Sequence[str], partitions: dg.PartitionsDefinition | None) -> dict[str, str]:
+    return {_RANGE_START: min(chosen), _RANGE_END: max(chosen)} if partitions else {}
+
+
+def _skip(reason: str, since: float | None) -> dg.SensorResult:
+    return dg.SensorResult(skip_reason=reason, cursor="{}" if since is None else _cursor(since))
+
+
+def _cursor(since: float) -> str:
+    return json.dumps({"since": since})
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,22 @@
+"""What Dagster loads: everything in `orchestration/defs`, the topics that consumers share, and the resources."""
+
+import dagster as dg
+
+from orchestration.catalog import consumers
+from orchestration.components.consumer_assets import topic_assets
+from orchestration.resources.kafka import KafkaResource
+from orchestration.sensors.topics import topics_sensor
+from orchestration.settings import Settings
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Raises ConfigError with file and line for a consumer whose YAML is wrong."""
+    settings = Settings.load()
+    known = consumers(settings).values()
+    shared = dg.Definitions(
+        assets=topic_assets(known),
+        sensors=[topics_sensor(known)],
+        resources={"kafka": KafkaResource()},
+    )
+    return dg.Definitions.merge(shared, dg.load_from_defs_folder(path_within_project=settings.project))

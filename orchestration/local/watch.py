@@ -1,0 +1,52 @@
+"""How far the main job has come, read from the tables' logs: what progress bars show and what `weir demo` waits for."""
+
+from dataclasses import dataclass
+
+import yaml
+
+from consumers.config import Consumer
+from consumers.types import TopicPartition, Watermarks
+from orchestration.components.spark_config import SparkJobConfig
+from orchestration.components.spark_job import job_of
+from orchestration.components.spark_plan import Job
+from orchestration.settings import Settings
+from orchestration.status import table_status
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Records of a topic that its consumer has accounted for, rows and dead letters together."""
+
+    done: int
+    total: int
+
+
+def staged(consumer: Consumer, marks: dict[TopicPartition, Watermarks]) -> Staged:
+    """From the row counts in both logs."""
+    tables = (table_status(consumer.staged), table_status(consumer.dead_letters))
+    return Staged(sum(t.rows for t in tables if t is not None), sum(m.high - m.low for m in marks.values()))
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Windows of a job's output that hold what the staged tables give, of how many."""
+
+    done: int
+    total: int
+
+
+def jobs(settings: Settings) -> dict[str, Job]:
+    """The project's Spark jobs by output table."""
+    found = {}
+    for path in sorted((settings.project / "orchestration" / "defs" / "jobs").glob("*/defs.yaml")):
+        config = SparkJobConfig.model_validate(yaml.safe_load(path.read_text())["attributes"])
+        found[config.output] = job_of(config, settings)
+    return found
+
+
+def computed(job: Job) -> Computed:
+    """From the fingerprints in the logs; nothing is computed while an input is missing."""
+    if job.missing():
+        return Computed(0, 0)
+    plan = job.plan()
+    return Computed(len(plan.fingerprints) - len(plan.stale), len(plan.fingerprints))

@@ -1,0 +1,14 @@
+"""What tests of several folders share: one real Kafka for the whole session."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kafka_fixture import kafka as running_kafka
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The bootstrap address of a broker of our own. Every test makes its own topics; none stops the broker."""
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as bootstrap_servers:
+        yield bootstrap_servers

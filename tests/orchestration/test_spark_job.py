@@ -1,0 +1,242 @@
+"""The `SparkJob` component: from YAML to what its runs do, in-process, with a real session where a run
+computes.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from dagster.components.core.component_tree import ComponentTreeException
+from dagster.components.testing import create_defs_folder_sandbox
+from deltalake import DeltaTable, write_deltalake
+from pydantic import ValidationError
+
+from orchestration.components.spark_config import SparkJobConfig
+from orchestration.components.spark_job import SparkJob
+from orchestration.resources.spark import SparkResource
+from orchestration.settings import Settings
+
+DELAYS: dict[str, Any] = {
+    "function": "spark_jobs.airport_delays.airport_delays",
+    "inputs": {"flights": {"consumer": "flights"}, "weather": {"consumer": "weather"}},
+    "output": "airport_delays",
+    "windows": "day",
+    "first": "2013-01-01",
+}
+BALANCES: dict[str, Any] = {
+    "function": "spark_jobs.account_balances.account_balances",
+    "inputs": {"transactions": {"consumer": "transactions"}},
+    "output": "account_balances",
+    "windows": "none",
+    "checks": {"balances_match": "orchestration.defs.jobs.account_balances.checks.balances_match"},
+}
+FLIGHTS = pa.schema(
+    {
+        "origin": pa.string(),
+        "dep_time": pa.int64(),
+        "dep_delay": pa.int64(),
+        "_tombstone": pa.bool_(),
+        "_window": pa.string(),
+    }
+)
+WEATHER = pa.schema(
+    {
+        "origin": pa.string(),
+        **dict.fromkeys(("temp", "precip", "wind_speed", "visib"), pa.float64()),
+        "_tombstone": pa.bool_(),
+        "_window": pa.string(),
+    }
+)
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> None:
+    full = [{**row, "_tombstone": False} for row in rows]
+    table = pa.Table.from_pylist(full, schema)
+    write_deltalake(str(path), table, partition_by=["_window"], mode="append")
+
+
+class Bench:
+    """A component's definitions on tables of its own, run in this process."""
+
+    def __init__(self, attributes: dict[str, Any], instance: dg.DagsterInstance) -> None:
+        self.settings = Settings.load()
+        self.spark = SparkResource()
+        self.instance = instance
+        self.name = attributes["output"]
+        component = SparkJob(SparkJobConfig(**attributes))
+        built = component.build_defs(None)  # type: ignore[arg-type]  # the context is not used
+        self.defs = dg.Definitions.merge(built, dg.Definitions(resources={"spark": self.spark}))
+
+    def flights(self, *windows: str) -> None:
+        rows = [{"origin": "JFK", "dep_time": 1, "dep_delay": 5, "_window": window} for window in windows]
+        write(self.settings.staged("flights"), rows, FLIGHTS)
+
+    def weather(self, *windows: str) -> None:
+        rows = [{"origin": "JFK", "temp": 50.0, "_window": window} for window in windows]
+        write(self.settings.staged("weather"), rows, WEATHER)
+
+    def run(self, start: str = "", end: str = "", windows: Sequence[str] = ()) -> dg.ExecuteInProcessResult:
+        tags = {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
+        config = {"ops": {self.name: {"config": {"windows": list(windows)}}}} if windows else {}
+        job = self.defs.resolve_job_def(f"{self.name}_job")
+        return job.execute_in_process(
+            instance=self.instance, tags=tags if start else {}, run_config=config, raise_on_error=False
+        )
+
+    def version(self) -> int:
+        return DeltaTable(str(self.settings.tables / self.name)).version()
+
+    def reported(self, result: dg.ExecuteInProcessResult) -> dict[str | None, dict[str, Any]]:
+        events = [event.materialization for event in result.get_asset_materialization_events()]
+        return {
+            event.partition: {name: value.value for name, value in event.metadata.items()} for event in events
+        }
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    monkeypatch.setenv("WEIR_HOME", str(tmp_path))
+    monkeypatch.delenv("WEIR_TABLES", raising=False)
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.mark.spark
+def test_a_range_is_computed_once_and_a_second_run_changes_nothing_and_starts_no_session(
+    instance: dg.DagsterInstance,
+) -> None:
+    bench = Bench(DELAYS, instance)
+    bench.flights("2013-01-01", "2013-01-02")
+    bench.weather("2013-01-01")
+    first = bench.reported(bench.run("2013-01-01", "2013-01-02"))
+    assert list(first) == ["2013-01-01", "2013-01-02"]
+    assert first["2013-01-01"] | {"seconds": 0, "code_version": ""} == {
+        "rows": 1,
+        "unchanged": False,
+        "seconds": 0,
+        "windows_in_run": 2,
+        "output_version": 0,
+        "code_version": "",
+        "input_version/flights": 0,
+        "input_version/weather": 0,
+    }
+    again = Bench(DELAYS, instance)
+    second = again.reported(again.run("2013-01-01", "2013-01-02"))
+    assert [metadata["unchanged"] for metadata in second.values()] == [True, True]
+    assert (again.version(), again.spark.started) == (0, False)
+
+
+@pytest.mark.spark
+def test_a_run_of_scattered_windows_reports_and_replaces_those_alone(instance: dg.DagsterInstance) -> None:
+    bench = Bench(DELAYS, instance)
+    bench.flights("2013-01-01", "2013-01-02", "2013-01-03")
+    bench.weather("2013-01-01")
+    bench.run("2013-01-01", "2013-01-03")
+    bench.flights("2013-01-01", "2013-01-02", "2013-01-03")
+    result = bench.run("2013-01-01", "2013-01-03", windows=["2013-01-01", "2013-01-03"])
+    assert sorted(map(str, bench.reported(result))) == ["2013-01-01", "2013-01-03"]
+    table = DeltaTable(str(bench.settings.tables / "airport_delays")).to_pyarrow_table().to_pylist()
+    assert {row["_window"]: row["flights"] for row in table} == {
+        "2013-01-01": 2,
+        "2013-01-02": 1,
+        "2013-01-03": 2,
+    }
+
+
+@pytest.mark.spark
+def test_windows_without_flights_are_reported_with_no_rows_and_unchanged_the_second_time(
+    instance: dg.DagsterInstance,
+) -> None:
+    bench = Bench(DELAYS, instance)
+    bench.flights("2013-01-01")
+    bench.weather("2013-01-02")
+    first = bench.reported(bench.run("2013-01-01", "2013-01-03"))
+    assert {window: metadata["rows"] for window, metadata in first.items()} == {
+        "2013-01-01": 1,
+        "2013-01-02": 0,
+        "2013-01-03": 0,
+    }
+    version = bench.version()
+    second = bench.reported(bench.run("2013-01-01", "2013-01-03"))
+    assert all(metadata["unchanged"] for metadata in second.values())
+    assert bench.version() == version
+
+
+@pytest.mark.spark
+def test_the_balance_check_passes_and_finds_a_planted_duplicate(instance: dg.DagsterInstance) -> None:
+    from orchestration.local.sources import transactions_frame
+
+    bench = Bench(BALANCES, instance)
+    frame = transactions_frame()[:500]
+    columns = ("transaction_id", "account_id", "amount_cents")
+    rows = [
+        {name: row[name] for name in columns} | {"_window": "2013-06-01"} for row in frame.to_dict("records")
+    ]
+    write(bench.settings.staged("transactions"), rows)
+    (good,) = bench.run().get_asset_check_evaluations()
+    assert good.passed, good.description
+    write(bench.settings.staged("transactions"), rows[:1])
+    (bad,) = bench.run().get_asset_check_evaluations()
+    assert not bad.passed
+    assert rows[0]["account_id"] in str(bad.description)
+
+
+def test_a_run_without_an_input_table_fails_and_says_what_to_do(instance: dg.DagsterInstance) -> None:
+    bench = Bench(DELAYS, instance)
+    bench.flights("2013-01-01")
+    result = bench.run("2013-01-01", "2013-01-01")
+    (failure,) = result.filter_events(lambda event: event.is_step_failure)
+    assert "no staged table yet for weather" in str(failure.step_failure_data.user_failure_data)
+    assert not bench.spark.started
+
+
+def test_windows_outside_of_the_runs_range_are_refused(instance: dg.DagsterInstance) -> None:
+    bench = Bench(DELAYS, instance)
+    bench.flights("2013-01-01")
+    bench.weather("2013-01-01")
+    result = bench.run("2013-01-01", "2013-01-02", windows=["2013-02-01"])
+    (failure,) = result.filter_events(lambda event: event.is_step_failure)
+    assert "outside of the run's range" in str(failure.step_failure_data.user_failure_data)
+
+
+def test_the_asset_depends_on_the_staged_tables_window_by_window(instance: dg.DagsterInstance) -> None:
+    asset = Bench(DELAYS, instance).defs.resolve_assets_def("airport_delays")
+    assert asset.dependency_keys == {dg.AssetKey(["staged", "flights"]), dg.AssetKey(["staged", "weather"])}
+    assert asset.partitions_def == dg.DailyPartitionsDefinition("2013-01-01", end_offset=1)
+
+
+def test_hourly_windows_are_the_keys_of_the_staged_table(instance: dg.DagsterInstance) -> None:
+    hourly = Bench({**DELAYS, "windows": "hour"}, instance).defs.resolve_assets_def("airport_delays")
+    assert hourly.partitions_def is not None
+    assert hourly.partitions_def.get_first_partition_key() == "2013-01-01-00"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"bogus": 1}, "bogus"),
+        ({"windows": "week"}, "windows"),
+        ({"max_windows_per_run": "many"}, "max_windows_per_run"),
+        ({"inputs": {"flights": {"consumr": "flights"}}}, "consumr"),
+        ({"first": "yesterday"}, "a day such as 2013-01-01"),
+        ({"function": "spark_jobs.airport_delays.nope"}, "has no function 'nope'"),
+    ],
+)
+def test_a_wrong_attribute_is_named(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        SparkJobConfig(**{**DELAYS, **wrong})
+
+
+def test_a_wrong_yaml_is_shown_with_file_and_line() -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        attributes = {**DELAYS, "windows": "week"}
+        contents = {"type": "orchestration.components.spark_job.SparkJob", "attributes": attributes}
+        path = sandbox.scaffold_component(SparkJob, defs_path="delays", defs_yaml_contents=contents)
+        with pytest.raises(ComponentTreeException) as caught, sandbox.load_component_and_build_defs(path):
+            pass
+    shown = str(caught.value.__cause__)
+    assert re.search(r"attributes\.windows at .*defs\.yaml:\d+", shown)
