@@ -1,7 +1,7 @@
 """One measured run, in a process of its own: `python -m benchmarks.contestant bare|weir BOOTSTRAP TOPIC RECORDS FOLDER`.
 
-Prints one line of JSON: records, seconds from the first record in hand to the end (for us: to the last Delta commit), CPU seconds,
-and the peak of resident memory in MB.
+Prints one line of JSON: records, seconds from the first record in hand to the end (for us: to the last Delta commit), CPU
+seconds, and the peak of resident memory in MB.
 """
 
 import json

@@ -60,7 +60,7 @@ def values(records: int, seed: int = 1) -> Iterator[bytes]:
             {
                 "id": i,
                 "account": f"A{draw.randrange(10_000):06d}",
-                "amount_cents": draw.randrange(-10**6, 10**6),
+                "amount_cents": draw.randrange(-(10**6), 10**6),
                 "price": draw.random() * 100,
                 "approved": draw.random() < 0.9,
                 "booked_at": f"2026-01-{1 + i % 28:02d}T{i % 24:02d}:{i % 60:02d}:00Z",

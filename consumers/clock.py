@@ -1,4 +1,4 @@
-"""The only module that knows what time it is. Everything else is handed a `Clock`, so that tests advance time instead of waiting."""
+"""The only module that knows what time it is. Everything else is handed a `Clock`, so tests advance time instead of waiting."""
 
 import threading
 import time

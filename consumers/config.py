@@ -75,7 +75,7 @@ class Window(_Strict):
     every: Literal["hour", "day"]
     field: str | None = Field(default=None, description="a timestamp or date column; default: the record's own timestamp")
     first: Annotated[str, AfterValidator(_known_day)] | None = Field(
-        default=None, description="the first day, such as 2013-01-01, that Dagster has a partition for; default: 2000 (hour: 2020)"
+        default=None, description="the first day, such as 2013-01-01, that has a Dagster partition; default: 2000 (hour: 2020)"
     )
 
 

@@ -8,9 +8,7 @@ from pyspark.sql import functions as F
 from spark_jobs.staged import records
 
 
-def account_balances(
-    spark: SparkSession, inputs: Mapping[str, DataFrame], windows: Sequence[str]
-) -> DataFrame:
+def account_balances(spark: SparkSession, inputs: Mapping[str, DataFrame], windows: Sequence[str]) -> DataFrame:
     """One row per account: `balance_cents` (integer cents, negative when overdrawn) and the number of
     `transactions`.
     """

@@ -79,9 +79,7 @@ def _check_columns(result: DataFrame, request: Request) -> None:
             f"it returned {', '.join(result.columns)}. Nothing was written."
         )
     if INPUTS in result.columns:
-        raise ValueError(
-            f"{request.job}: the function returned {INPUTS}, a reserved column. Nothing was written."
-        )
+        raise ValueError(f"{request.job}: the function returned {INPUTS}, a reserved column. Nothing was written.")
 
 
 def _stamp(spark: SparkSession, result: DataFrame, request: Request) -> DataFrame:

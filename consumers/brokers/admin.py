@@ -1,6 +1,6 @@
 """Questions to a cluster that need no group membership: watermarks, group offsets, a topic's id. Every call has a timeout."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import confluent_kafka as ck
@@ -66,9 +66,7 @@ class KafkaAdmin:
 
     def _describe(self, topic: str) -> Any:
         names = ck.TopicCollection([topic])
-        return self._ask(
-            f"topic '{topic}'", lambda: self._client.describe_topics(names, request_timeout=self._timeout)[topic]
-        )
+        return self._ask(f"topic '{topic}'", lambda: self._client.describe_topics(names, request_timeout=self._timeout)[topic])
 
     def _offsets(
         self,
@@ -83,7 +81,9 @@ class KafkaAdmin:
             again = {tp: spec}
             result = self._ask(
                 f"the offsets of {tp.topic}/{tp.partition}",
-                lambda again=again, tp=tp: self._client.list_offsets(again, request_timeout=self._timeout)[tp],  # type: ignore[misc]
+                lambda again=again, tp=tp: self._client.list_offsets(  # type: ignore[misc]
+                    again, isolation_level=isolation, request_timeout=self._timeout
+                )[tp],
                 first,
             )
             found[TopicPartition(tp.topic, tp.partition)] = result.offset

@@ -30,9 +30,7 @@ _PASSING = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._TRANSPORT, KafkaError._AL
 class KafkaGroupMember:
     """`BrokerConsumer` over confluent-kafka: one topic, one member."""
 
-    def __init__(
-        self, options: KafkaOptions, topic: str, group: str, client_id: str, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, options: KafkaOptions, topic: str, group: str, client_id: str, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._topic = topic
         self._listener: RebalanceListener | None = None
@@ -44,9 +42,7 @@ class KafkaGroupMember:
         # Also the first question: a cluster that cannot be reached, or has no such topic, is an error at once.
         self._admin = KafkaAdmin(options)
         self._admin.topic_id(topic)
-        self._consumer = ck.Consumer(
-            {**options.consumer(group, client_id), "error_cb": self._on_error, "logger": _client_log}
-        )
+        self._consumer = ck.Consumer({**options.consumer(group, client_id), "error_cb": self._on_error, "logger": _client_log})
 
     def subscribe(self, listener: RebalanceListener) -> None:
         """Join the group; assignments arrive through `listener` from within `poll`."""
@@ -107,14 +103,11 @@ class KafkaGroupMember:
             log.warning("group offsets of %s were not committed: %s", self._topic, describe(error))
 
     def watermarks(self, partitions: Partitions) -> dict[TopicPartition, Watermarks]:
-        """Ask the partition leaders."""
-        found = {}
-        for tp in partitions:
-            asked = ck.TopicPartition(tp.topic, tp.partition)
-            found[tp] = Watermarks(
-                *self._ask(f"the watermarks of {tp}", partial(self._consumer.get_watermark_offsets, asked, _TIMEOUT))
-            )
-        return found
+        """Ask the partition leaders, in two questions and over a connection of their own.
+
+        On the consumer's, the question for each partition would wait behind a fetch, half a second where nothing is new.
+        """
+        return self._admin.stable_watermarks(partitions)
 
     def high_watermarks(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """What the last fetch responses said."""

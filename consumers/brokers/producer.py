@@ -85,9 +85,7 @@ class IdempotentProducer:
         """
         while True:
             try:
-                self._producer.produce(
-                    topic, value, key, partition=partition, on_delivery=self._on_delivery, timestamp=timestamp
-                )
+                self._producer.produce(topic, value, key, partition=partition, on_delivery=self._on_delivery, timestamp=timestamp)
                 break
             except BufferError:
                 self._producer.poll(_BACKPRESSURE_SECONDS)

@@ -31,9 +31,7 @@ def to_columns(messages: Sequence[Message]) -> pa.RecordBatch:
 def _headers(raw: list[Any]) -> pa.Array:
     if not any(raw):
         return pa.nulls(len(raw), HEADERS)
-    return pa.array(
-        [None if not h else [{"key": key, "value": _bytes(value)} for key, value in h] for h in raw], HEADERS
-    )
+    return pa.array([None if not h else [{"key": key, "value": _bytes(value)} for key, value in h] for h in raw], HEADERS)
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

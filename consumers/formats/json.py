@@ -152,7 +152,13 @@ def _in_calendar(times: pa.ChunkedArray) -> bool:
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    """The type that the reader is asked for. It takes timestamps without an offset for UTC, so those are read as text."""
+    """The type that the reader is asked for, and that is then cast to `kind`.
+
+    The reader takes timestamps without an offset for UTC, so those are read as text. It counts a decimal's digits before it
+    applies the scale, which can then overflow unnoticed, so those are read into a type with room for any 38 digits at any scale.
+    """
+    if pa.types.is_decimal(kind):
+        return pa.decimal256(38, kind.scale)
     return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
 
 

@@ -1,1 +1,1 @@
-"""The engine: polls record batches, hands them to a strategy, and keeps rebalances, backpressure and shutdown out of its sight."""
+"""The engine: polls record batches, hands them to a strategy, and hides rebalances, backpressure and shutdown from it."""

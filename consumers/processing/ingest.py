@@ -43,9 +43,7 @@ def ingest(
     goes on from there, as it does after any interruption.
     """
     broker = KafkaGroupMember(kafka, consumer.config.topic, consumer.group, f"weir-{consumer.name}")
-    return stage_from(
-        broker, consumer, member, stop, Limits(until_caught_up, max_seconds), on_commit, clock or SystemClock()
-    )
+    return stage_from(broker, consumer, member, stop, Limits(until_caught_up, max_seconds), on_commit, clock or SystemClock())
 
 
 def stage_from(

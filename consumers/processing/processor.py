@@ -186,10 +186,7 @@ class Processor:
         if first_contact:
             first = self._first_offsets(frozenset(seen), marks)
         record = self._consumer.config.on_data_loss == "record"
-        return {
-            tp: start_of(tp, position.offset, first[tp], marks[tp], recreated, record)
-            for tp, position in seen.items()
-        }
+        return {tp: start_of(tp, position.offset, first[tp], marks[tp], recreated, record) for tp, position in seen.items()}
 
     def _first_offsets(self, new: Partitions, marks: Mapping[TopicPartition, Watermarks]) -> Positions:
         """Where a topic begins that the table does not know yet: where its group stood, or where the definition says."""
@@ -214,8 +211,8 @@ class Processor:
         self._contested += 1
         if self._contested > _CONTESTS:
             raise FatalError(
-                f"consumer {self._consumer.name}: another process keeps writing the same partitions ({error}). This member stops and "
-                "leaves them to it; nothing was lost or written twice. Look for a second deployment with the same consumer."
+                f"consumer {self._consumer.name}: another process keeps writing the same partitions ({error}). This member stops "
+                "and leaves them to it; nothing was lost or written twice. Look for a second deployment with the same consumer."
             ) from error
         log.warning("%s: %s; starting again from the table's positions", self._consumer.name, error)
         self._forget_unsafe()

@@ -71,9 +71,7 @@ class DeadLetterTable:
         return self._table.transaction_version(epoch_id(self.consumer, tp)) or 0
 
 
-def tentative_rows(
-    table: DeltaTable, positions: Mapping[TopicPartition, int], labels: Mapping[TopicPartition, str]
-) -> int:
+def tentative_rows(table: DeltaTable, positions: Mapping[TopicPartition, int], labels: Mapping[TopicPartition, str]) -> int:
     """How many rows of these partitions stand at or past their positions."""
     dataset = local_dataset(table)
     return sum(
@@ -88,7 +86,4 @@ def tentative_rows(
 
 
 def _tentative(tp: TopicPartition, label: str, position: Position) -> str:
-    return (
-        f"(_topic = '{tp.topic}' AND _topic_id = '{label}' AND _partition = {tp.partition} "
-        f"AND _offset >= {position.offset})"
-    )
+    return f"(_topic = '{tp.topic}' AND _topic_id = '{label}' AND _partition = {tp.partition} AND _offset >= {position.offset})"

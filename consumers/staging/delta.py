@@ -15,6 +15,7 @@ from deltalake.transaction import AddAction
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from consumers.errors import OwnershipLost, StorageError
+from consumers.staging.history import commit_infos
 from consumers.staging.log import METADATA_KEY
 
 _RETRIES = 100
@@ -122,9 +123,9 @@ def _version_of(table: DeltaTable, mark: str, before: int) -> int:
     newest = table.version()
     if newest == before + 1:
         return newest
-    for entry in table.history(newest - before):
-        if entry.get("commit") == mark:
-            return int(entry["version"])
+    for version, info in commit_infos(table, before):
+        if info.get("commit") == mark:
+            return version
     raise StorageError(f"table {table.table_uri}: a commit that succeeded is not in the log after version {before}")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from consumers.staging.history import commit_infos
 from consumers.types import OffsetRange, TopicPartition
 
 METADATA_KEY = "weir"
@@ -42,9 +43,9 @@ class StagedCommit:
 
     `ranges` are the offsets that it accounts for: `rows` staged, `dead_letters` rejected, `skipped` that hold no record.
     `lost` are offsets that the topic no longer held; they are in no range. `high` are the high watermarks known then.
-    `kind` is `batch`, or `acquire`: a member took partitions over, at the positions in `starts`. Where such a start is not the end
-    of the range before it, `lost` says why; a lost range is empty where the topic was recreated and nobody can tell how much
-    was missed.
+    `kind` is `batch`, or `acquire`: a member took partitions over, at the positions in `starts`. Where such a start is not the
+    end of the range before it, `lost` says why; a lost range is empty where the topic was recreated and nobody can tell how
+    much was missed.
     """
 
     commit_id: str
@@ -132,16 +133,12 @@ def commits(table: Path | DeltaTable, after: int = -1) -> list[StagedCommit]:
         if not DeltaTable.is_deltatable(str(table)):
             return []
         table = DeltaTable(table)
-    newest = table.version()
-    if newest <= after:
-        return []
-    entries = table.history(newest - after)
     found = [
-        StagedCommit.from_json(entry[METADATA_KEY], int(entry["version"]), int(entry["timestamp"]))
-        for entry in entries
-        if METADATA_KEY in entry
+        StagedCommit.from_json(info[METADATA_KEY], version, int(info["timestamp"]))
+        for version, info in commit_infos(table, after)
+        if METADATA_KEY in info
     ]
-    return sorted(found, key=lambda commit: commit.version)
+    return found[::-1]
 
 
 def _ranges_out(ranges: Mapping[TopicPartition, OffsetRange]) -> dict[str, list[int]]:

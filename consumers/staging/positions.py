@@ -1,9 +1,9 @@
 """How a table's Delta log holds positions: as versions of application transactions.
 
-Per (consumer, topic, partition): `<consumer>/<topic>/<partition>`, whose version is the next offset to read; the same with `/epoch`,
-whose version grows whenever a process takes the partition over; and, only after a log was cut short, with `/cut`, whose version is
-the epoch in which that was noticed. Per topic `<consumer>/<topic>/id`, whose version is a hash of the topic's id, so that a
-recreated topic is noticed.
+Per (consumer, topic, partition): `<consumer>/<topic>/<partition>`, whose version is the next offset to read; the same with
+`/epoch`, whose version grows whenever a process takes the partition over; and, only after a log was cut short, with `/cut`, whose
+version is the epoch in which that was noticed. Per topic `<consumer>/<topic>/id`, whose version is a hash of the topic's id, so
+that a recreated topic is noticed.
 """
 
 import hashlib

@@ -68,9 +68,7 @@ class StagedTable:
         version = commit(self._table, self.schema, [WINDOW], [], transactions(versions) + topics, takeover.to_json())
         return taken, self._dated(takeover, version)
 
-    def commit(
-        self, files: Sequence[NewFile], batch: StagedCommit, epochs: Mapping[TopicPartition, int]
-    ) -> StagedCommit:
+    def commit(self, files: Sequence[NewFile], batch: StagedCommit, epochs: Mapping[TopicPartition, int]) -> StagedCommit:
         """Commit `files` and move the positions from the start to the end of `batch.ranges`. Returns it with its version.
 
         Raises `OwnershipLost`, with nothing committed, when a position or an epoch is not what the batch started from.

@@ -15,7 +15,8 @@ def window_keys(times: pa.ChunkedArray | pa.Array, every: Every) -> pa.Array:
     """The window key of each timestamp or date, in UTC; null where the time is null."""
     if isinstance(times, pa.ChunkedArray):
         times = times.combine_chunks()
-    starts = pc.floor_temporal(times.cast(pa.timestamp("s", "UTC"), safe=False), unit=every)
+    # Not in seconds: a cast cuts towards 1970, which moves what is just before midnight in 1969 and earlier.
+    starts = pc.floor_temporal(times.cast(pa.timestamp("us", "UTC")), unit=every)
     distinct = starts.dictionary_encode()
     labels = pc.strftime(distinct.dictionary, format=FORMATS[every])
     return pa.DictionaryArray.from_arrays(distinct.indices, labels).cast(pa.string())

@@ -32,7 +32,7 @@ def demo(
     """Fill the sample topics, let Dagster stage and compute everything, and compare the result with the source files."""
     from orchestration.local import cluster
     from orchestration.local.demo import Demo
-    from orchestration.local.stack import running_dagster
+    from orchestration.local.stack import running_dagster, unfinished_runs
 
     settings = Settings.load()
     _prepare(settings, malformed, fresh)
@@ -47,12 +47,13 @@ def demo(
         dagster = stack.enter_context(running_dagster(settings, kafka.bootstrap_servers, 0 if once else port))
         _out.print(f"Dagster  {dagster.url}   (output in {dagster.log})")
 
-        def still_alive() -> None:
+        def busy() -> list[str]:
             if dagster.process.poll() is not None:
                 raise LocalError(f"Dagster ended; its output is in {dagster.log}")
+            return [name for name in unfinished_runs(dagster).values() if not name.startswith("ingest_")]
 
         with _bars() as bars:
-            job.wait(_Shown(bars), still_alive, minutes * 60)
+            job.wait(_Shown(bars), busy, minutes * 60)
         passed = _show(job.verdicts(produced))
         if not once:
             _out.print(f"\nLook around at {dagster.url}; Ctrl-C ends everything that this command started.")
@@ -75,8 +76,8 @@ def _prepare(settings: Settings, malformed: float, fresh: bool) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     elif record.exists() and json.loads(record.read_text()) != wanted:
         raise LocalError(
-            f"{settings.home} holds a demo with {record.read_text()}, not {json.dumps(wanted)}. --fresh deletes its topics and "
-            "tables; WEIR_HOME names another place"
+            f"{settings.home} holds a demo with {record.read_text()}, not {json.dumps(wanted)}. --fresh deletes its topics "
+            "and tables; WEIR_HOME names another place"
         )
     settings.home.mkdir(parents=True, exist_ok=True)
     record.write_text(json.dumps(wanted))

@@ -47,9 +47,7 @@ def ingest(
         max_seconds=max_seconds,
         on_commit=_show,
     )
-    _out.print(
-        f"{name}: {result.reason}; {result.commits} commits, {result.rows:,} rows, {result.dead_letters:,} dead letters"
-    )
+    _out.print(f"{name}: {result.reason}; {result.commits} commits, {result.rows:,} rows, {result.dead_letters:,} dead letters")
 
 
 def _stopped_by_signals() -> threading.Event:

@@ -15,9 +15,7 @@ from rich.progress import (
 
 from orchestration.settings import Settings
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="The embedded Kafka cluster and its sample topics."
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The embedded Kafka cluster and its sample topics.")
 _out = Console(highlight=False, soft_wrap=True)
 
 
@@ -39,9 +37,7 @@ def up(
     """Start the cluster, on the data that is there, and wait until a client can produce."""
     from orchestration.local import cluster
 
-    with Console(stderr=True).status(
-        "Starting Kafka (the first time its jars are fetched, about half a minute)"
-    ):
+    with Console(stderr=True).status("Starting Kafka (the first time its jars are fetched, about half a minute)"):
         done = cluster.up(Settings.load(), brokers, port)
     if done.external:
         _out.print(f"KAFKA_BOOTSTRAP_SERVERS is set: {done.bootstrap_servers} is used, nothing was started")
@@ -58,11 +54,7 @@ def down() -> None:
 
     settings = Settings.load()
     stopped = cluster.down(settings)
-    _out.print(
-        f"stopped {len(stopped)} broker(s); the data stays"
-        if stopped
-        else "the embedded cluster was not running"
-    )
+    _out.print(f"stopped {len(stopped)} broker(s); the data stays" if stopped else "the embedded cluster was not running")
     if settings.bootstrap_servers:
         _out.print(f"{settings.bootstrap_servers} (KAFKA_BOOTSTRAP_SERVERS) is not ours to stop")
 
@@ -86,21 +78,13 @@ def status() -> None:
 
 
 @app.command()
-def produce(  # noqa: PLR0917  # typer calls it by name
+def produce(  # typer calls it by name
     topic: Annotated[str, typer.Argument(help="flights, weather, transactions, or all.")],
-    malformed: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of broken records, such as 0.01.")
-    ] = 0.0,
-    limit: Annotated[
-        int | None, typer.Option(min=0, help="Only the first records.", show_default="all")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Records a second.", show_default="as fast as possible")
-    ] = None,
+    malformed: Annotated[float, typer.Option(min=0, max=1, help="Share of broken records, such as 0.01.")] = 0.0,
+    limit: Annotated[int | None, typer.Option(min=0, help="Only the first records.", show_default="all")] = None,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Records a second.", show_default="as fast as possible")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides what is generated and what is broken.")] = 2013,
-    recreate: Annotated[
-        bool, typer.Option("--recreate", help="Delete the topic and its records first.")
-    ] = False,
+    recreate: Annotated[bool, typer.Option("--recreate", help="Delete the topic and its records first.")] = False,
 ) -> None:
     """Write a sample topic's records. Run twice, they are there twice, unless --recreate is given."""
     from orchestration.local import cluster, samples

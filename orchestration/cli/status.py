@@ -73,9 +73,7 @@ def _by_partition(each: "ConsumerStatus") -> Table:
     for title in ("partition", "low", "high", "committed", "group offset", "lag"):
         table.add_column(title, justify="right")
     for p in each.partitions:
-        table.add_row(
-            str(p.partition), f"{p.low:,}", f"{p.high:,}", _offset(p.position), _offset(p.group_offset), f"{p.lag:,}"
-        )
+        table.add_row(str(p.partition), f"{p.low:,}", f"{p.high:,}", _offset(p.position), _offset(p.group_offset), f"{p.lag:,}")
     return table
 
 

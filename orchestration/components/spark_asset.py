@@ -24,9 +24,7 @@ _DATA_VERSION = "dagster/data_version"
 class Windows(dg.Config):
     """Which windows of the run's range to compute."""
 
-    windows: list[str] = Field(
-        default_factory=list, description="Of the range, only these; empty: all of it."
-    )
+    windows: list[str] = Field(default_factory=list, description="Of the range, only these; empty: all of it.")
 
 
 def materialize(
@@ -47,29 +45,21 @@ def materialize(
     started = clock.monotonic()
     plan = job.plan(_requested(context, job, config))
     unchanged = len(plan.fingerprints) - len(plan.stale)
-    context.log.info(
-        f"unchanged: {unchanged} windows; to compute: {len(plan.stale)} windows; inputs {plan.versions}"
-    )
+    context.log.info(f"unchanged: {unchanged} windows; to compute: {len(plan.stale)} windows; inputs {plan.versions}")
     output = _compute(job, plan, spark) if plan.stale else plan.output
     seconds = round(clock.monotonic() - started, 3)
     context.log.info(f"{job.name} is at Delta version {output.version} after {seconds} s")
     metadata = {window: _metadata(job, plan, output, window, seconds) for window in plan.fingerprints}
     if not job.windowed:
-        yield dg.MaterializeResult(
-            metadata=metadata[WHOLE], data_version=dg.DataVersion(plan.fingerprints[WHOLE])
-        )
+        yield dg.MaterializeResult(metadata=metadata[WHOLE], data_version=dg.DataVersion(plan.fingerprints[WHOLE]))
     for window, print_ in plan.fingerprints.items() if job.windowed else ():
         context.log_event(
-            dg.AssetMaterialization(
-                context.asset_key, partition=window, metadata=metadata[window], tags={_DATA_VERSION: print_}
-            )
+            dg.AssetMaterialization(context.asset_key, partition=window, metadata=metadata[window], tags={_DATA_VERSION: print_})
         )
     return plan
 
 
-def evaluate_checks(
-    job: Job, plan: Plan, key: dg.AssetKey, checks: Mapping[str, str]
-) -> Iterator[AssetCheckResult]:
+def evaluate_checks(job: Job, plan: Plan, key: dg.AssetKey, checks: Mapping[str, str]) -> Iterator[AssetCheckResult]:
     """Call each check's function; as part of the run, since a run of windows has no output that a check could
     wait for.
     """
@@ -112,9 +102,7 @@ def _compute(job: Job, plan: Plan, spark: SparkResource) -> Output:
     return output
 
 
-def _metadata(
-    job: Job, plan: Plan, output: Output, window: str, seconds: float
-) -> dict[str, dg.MetadataValue]:
+def _metadata(job: Job, plan: Plan, output: Output, window: str, seconds: float) -> dict[str, dg.MetadataValue]:
     return {
         "rows": dg.MetadataValue.int(output.rows.get(window, 0)),
         "unchanged": dg.MetadataValue.bool(window not in plan.stale),
@@ -122,8 +110,5 @@ def _metadata(
         "windows_in_run": dg.MetadataValue.int(len(plan.stale)),
         "output_version": dg.MetadataValue.int(output.version),
         "code_version": dg.MetadataValue.text(job.code_version()),
-        **{
-            f"input_version/{name}": dg.MetadataValue.int(pinned.version)
-            for name, pinned in plan.inputs.items()
-        },
+        **{f"input_version/{name}": dg.MetadataValue.int(pinned.version) for name, pinned in plan.inputs.items()},
     }

@@ -46,9 +46,7 @@ class TableInput(_Strict):
 class SparkJobConfig(_Strict):
     """The attributes of `defs/jobs/<name>/defs.yaml`."""
 
-    function: Annotated[
-        Function, Field(description="dotted path, such as spark_jobs.airport_delays.airport_delays")
-    ]
+    function: Annotated[Function, Field(description="dotted path, such as spark_jobs.airport_delays.airport_delays")]
     inputs: Annotated[
         dict[str, ConsumerInput | TableInput],
         Field(min_length=1, description="name in the function's `inputs` → {consumer: …} or {table: …}"),
@@ -62,12 +60,8 @@ class SparkJobConfig(_Strict):
         Day | None,
         Field(description="first day of the partitions, such as 2013-01-01; default: 2000 (hour: 2020)"),
     ] = None
-    max_windows_per_run: Annotated[
-        int, Field(ge=1, le=10_000, description="of a run of the sensor or a backfill")
-    ] = 400
-    settle_seconds: Annotated[
-        float, Field(ge=0, description="runs start after this long without a commit")
-    ] = 10.0
+    max_windows_per_run: Annotated[int, Field(ge=1, le=10_000, description="of a run of the sensor or a backfill")] = 400
+    settle_seconds: Annotated[float, Field(ge=0, description="runs start after this long without a commit")] = 10.0
     max_wait_seconds: Annotated[float, Field(ge=0, description="… or when work has waited this long")] = 60.0
     code_version: Annotated[str | None, Field(description="default: a hash of the function's file")] = None
     checks: Annotated[

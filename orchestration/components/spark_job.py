@@ -18,9 +18,7 @@ from orchestration.settings import Settings
 def job_of(config: SparkJobConfig, settings: Settings) -> Job:
     """The job that a definition describes, with its tables' places."""
     paths = {
-        name: settings.staged(source.consumer)
-        if isinstance(source, ConsumerInput)
-        else settings.tables / source.table
+        name: settings.staged(source.consumer) if isinstance(source, ConsumerInput) else settings.tables / source.table
         for name, source in config.inputs.items()
     }
     return Job(
@@ -81,9 +79,7 @@ class SparkJob(dg.Component):
             key=key,
             deps=[_dep(source, partitions is not None) for source in self.config.inputs.values()],
             partitions_def=partitions,
-            backfill_policy=dg.BackfillPolicy.multi_run(self.config.max_windows_per_run)
-            if partitions
-            else None,
+            backfill_policy=dg.BackfillPolicy.multi_run(self.config.max_windows_per_run) if partitions else None,
             check_specs=[dg.AssetCheckSpec(name, asset=key) for name in checks],
             output_required=False,
             group_name=self.config.group,
@@ -95,13 +91,9 @@ class SparkJob(dg.Component):
             pool=f"spark_{self.config.output}",
         )(run(job, key, checks))
 
-    def _sensor(
-        self, job: Job, partitions: dg.PartitionsDefinition | None, target: Any
-    ) -> dg.SensorDefinition:
+    def _sensor(self, job: Job, partitions: dg.PartitionsDefinition | None, target: Any) -> dg.SensorDefinition:
         key = dg.AssetKey([self.config.output])
-        trigger = Trigger(
-            self.config.settle_seconds, self.config.max_wait_seconds, self.config.max_windows_per_run
-        )
+        trigger = Trigger(self.config.settle_seconds, self.config.max_wait_seconds, self.config.max_windows_per_run)
         status = dg.DefaultSensorStatus.RUNNING if self.config.autostart else dg.DefaultSensorStatus.STOPPED
 
         @dg.sensor(

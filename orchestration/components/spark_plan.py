@@ -64,9 +64,7 @@ class Job:
         if not self.windowed:
             windows = [WHOLE]
         elif windows is None:
-            windows = sorted(
-                {*output.fingerprints, *(window for pinned in inputs.values() for window in pinned.contents)}
-            )
+            windows = sorted({*output.fingerprints, *(window for pinned in inputs.values() for window in pinned.contents)})
         code = self.code_version()
         wanted = {window: fingerprint(code, inputs, window) for window in windows}
         stale = tuple(window for window in wanted if not output.holds(self.name, window, wanted[window]))
@@ -83,9 +81,7 @@ def load_function(dotted: str) -> JobFunction:
     """Import `package.module.function`. Raises ValueError that says what is missing."""
     module_name, _, name = dotted.rpartition(".")
     if not module_name:
-        raise ValueError(
-            f"'{dotted}' is no dotted path to a function, such as spark_jobs.airport_delays.airport_delays"
-        )
+        raise ValueError(f"'{dotted}' is no dotted path to a function, such as spark_jobs.airport_delays.airport_delays")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

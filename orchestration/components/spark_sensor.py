@@ -82,11 +82,7 @@ def evaluate(
 
 def _state(plan: Plan, stale: Sequence[str]) -> str:
     outside = len(plan.stale) - len(stale)
-    ignored = (
-        f" ({outside} stale windows lie outside of the asset's partitions; give an earlier `first`)"
-        if outside
-        else ""
-    )
+    ignored = f" ({outside} stale windows lie outside of the asset's partitions; give an earlier `first`)" if outside else ""
     return f"{len(stale)} of {len(plan.fingerprints)} windows stale at {plan.versions}{ignored}"
 
 

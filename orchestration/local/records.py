@@ -117,9 +117,7 @@ def _plain(column: "pd.Series[Any]") -> list[object]:
     return [value if there else None for value, there in zip(column.tolist(), present, strict=True)]
 
 
-def records(
-    topic: Sample, frame: pd.DataFrame, malformed: npt.NDArray[np.bool_], seed: int
-) -> Iterator[Record]:
+def records(topic: Sample, frame: pd.DataFrame, malformed: npt.NDArray[np.bool_], seed: int) -> Iterator[Record]:
     """The frame's rows as records, those marked in `malformed` broken; a broken one keeps its key and its
     time.
     """

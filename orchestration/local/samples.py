@@ -108,9 +108,7 @@ def replay(
     create_topics(bootstrap_servers, [chosen], clock=clock)
     producer = IdempotentProducer(bootstrap_servers)
     try:
-        yield from _send(
-            producer, topic, records(chosen, frame, malformed_rows(len(frame), 0.0), SEED), rate, clock
-        )
+        yield from _send(producer, topic, records(chosen, frame, malformed_rows(len(frame), 0.0), SEED), rate, clock)
     finally:
         try:
             producer.close(_CLOSE_SECONDS)
@@ -118,9 +116,7 @@ def replay(
             raise LocalError(f"topic {topic}: {error}") from error
 
 
-def _send(
-    producer: IdempotentProducer, topic: str, rows: Iterable[Record], rate: float | None, clock: Clock
-) -> Iterator[int]:
+def _send(producer: IdempotentProducer, topic: str, rows: Iterable[Record], rate: float | None, clock: Clock) -> Iterator[int]:
     """Queue the records in chunks, each when it is due; yields the number queued so far."""
     if rate is not None and rate <= 0:
         raise LocalError(f"the rate is a number of records a second above 0, not {rate}")

@@ -37,9 +37,7 @@ def properties(cluster: Cluster, broker: Broker) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
         "node.id": str(broker.id),
-        "controller.quorum.voters": ",".join(
-            f"{b.id}@{LOOPBACK}:{b.controller_port}" for b in cluster.brokers
-        ),
+        "controller.quorum.voters": ",".join(f"{b.id}@{LOOPBACK}:{b.controller_port}" for b in cluster.brokers),
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{broker.address},CONTROLLER://{LOOPBACK}:{broker.controller_port}",
         "advertised.listeners": f"PLAINTEXT://{broker.address}",
@@ -106,9 +104,7 @@ def format_data(java: Path, classpath: str, cluster: Cluster) -> None:
 
 
 @contextmanager
-def _formatter(
-    java: Path, classpath: str, cluster: Cluster, broker: Broker, data: Path
-) -> Iterator["subprocess.Popen[str]"]:
+def _formatter(java: Path, classpath: str, cluster: Cluster, broker: Broker, data: Path) -> Iterator["subprocess.Popen[str]"]:
     """Kafka's tool at work on the folder `data`; it does not outlive the block."""
     folder = cluster.broker_folder(broker)
     configuration = folder / "format.properties"

@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -21,7 +21,8 @@ from orchestration.local.errors import LocalError
 from orchestration.settings import Settings
 
 READY_SECONDS = 180.0
-_INTERRUPT_SECONDS = 20.0
+_CANCEL_SECONDS = 15.0
+_INTERRUPT_SECONDS = 10.0
 _TERM_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 
@@ -46,9 +47,7 @@ def dagster_home(settings: Settings) -> Path:
 
 
 @contextmanager
-def running_dagster(
-    settings: Settings, bootstrap_servers: str, port: int, clock: Clock | None = None
-) -> Iterator[Dagster]:
+def running_dagster(settings: Settings, bootstrap_servers: str, port: int, clock: Clock | None = None) -> Iterator[Dagster]:
     """Webserver and daemon on loopback, until the block ends; runs in progress are told to stop, too.
 
     Raises LocalError when the port is taken, or when the webserver does not answer in time.
@@ -72,6 +71,7 @@ def running_dagster(
         _wait_until_ready(stack, clock)
         yield stack
     finally:
+        _end_runs(stack, clock)
         _stop(process)
 
 
@@ -89,6 +89,38 @@ def _environment(settings: Settings, home: Path, bootstrap_servers: str) -> dict
     }
 
 
+def unfinished_runs(stack: Dagster) -> dict[str, str]:
+    """Runs that are queued or under way: id → job."""
+    found = _ask(
+        stack.url,
+        "{ runsOrError(filter: {statuses: [NOT_STARTED, QUEUED, STARTING, STARTED, CANCELING]}) "
+        "{ ... on Runs { results { runId jobName } } } }",
+    )
+    return {run["runId"]: run["jobName"] for run in found["runsOrError"].get("results", [])}
+
+
+def _end_runs(stack: Dagster, clock: Clock) -> None:
+    """Cancel what runs, so that ingestion finishes its batch and Dagster's history says cancelled, not failed."""
+    deadline = clock.monotonic() + _CANCEL_SECONDS
+    try:
+        ids = json.dumps(list(unfinished_runs(stack)))
+        _ask(stack.url, f"mutation {{ terminateRuns(runIds: {ids}, terminatePolicy: SAFE_TERMINATE) {{ __typename }} }}")
+        while unfinished_runs(stack) and clock.monotonic() < deadline:
+            clock.sleep(_POLL_SECONDS)
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # the webserver is gone already; the signals that follow end the runs, which is safe at any point
+
+
+def _ask(url: str, query: str) -> dict[str, Any]:
+    """A GraphQL question; raises OSError, ValueError, KeyError or TypeError when there is no proper answer."""
+    request = urllib.request.Request(
+        f"{url}/graphql", data=json.dumps({"query": query}).encode(), headers={"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        data: dict[str, Any] = json.load(answer)["data"]
+    return data
+
+
 def _wait_until_ready(stack: Dagster, clock: Clock) -> None:
     deadline = clock.monotonic() + READY_SECONDS
     while clock.monotonic() < deadline:
@@ -102,14 +134,11 @@ def _wait_until_ready(stack: Dagster, clock: Clock) -> None:
 
 def _loaded(url: str) -> bool:
     """Whether the webserver answers and has loaded the definitions."""
-    query = b'{"query": "{ repositoriesOrError { __typename ... on RepositoryConnection { nodes { name } } } }"}'
-    request = urllib.request.Request(f"{url}/graphql", data=query, headers={"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            found = json.load(answer)["data"]["repositoriesOrError"]
-    except (urllib.error.URLError, OSError, ValueError, KeyError, TypeError):
+        found = _ask(url, "{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }")
+        return bool(found["repositoriesOrError"].get("nodes"))
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    return bool(found.get("nodes"))
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

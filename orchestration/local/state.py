@@ -66,9 +66,7 @@ def with_ports(cluster: Cluster, port: int | None) -> Cluster:
         client = _wanted(broker, port) or free.pop()
         _require_free(client)
         controller = broker.controller_port
-        brokers.append(
-            replace(broker, port=client, controller_port=controller if _is_free(controller) else free.pop())
-        )
+        brokers.append(replace(broker, port=client, controller_port=controller if _is_free(controller) else free.pop()))
     return replace(cluster, brokers=tuple(brokers))
 
 
@@ -117,9 +115,7 @@ def _is_free(port: int) -> bool:
     if not 0 < port < 65536:
         return False
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as Java does: closed connections do not count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: closed connections do not count
         try:
             probe.bind((LOOPBACK, port))
         except OSError:

@@ -43,14 +43,11 @@ def create_topics(
             )
         replicas = min(3, len(known.brokers))
         new = [
-            NewTopic(topic.topic, num_partitions=topic.partitions, replication_factor=replicas, config=CONFIG)
-            for topic in wanted
+            NewTopic(topic.topic, num_partitions=topic.partitions, replication_factor=replicas, config=CONFIG) for topic in wanted
         ]
         return tuple(_create(admin, new)) if new else ()
     except KafkaException as error:
-        raise LocalError(
-            f"cannot make topics at {bootstrap_servers}: {_words(error)}; see `weir kafka status`"
-        ) from error
+        raise LocalError(f"cannot make topics at {bootstrap_servers}: {_words(error)}; see `weir kafka status`") from error
 
 
 def _create(admin: AdminClient, new: list[NewTopic]) -> list[str]:
@@ -73,9 +70,7 @@ def _delete(admin: AdminClient, names: list[str], clock: Clock) -> None:
     deadline = clock.monotonic() + _DELETE_SECONDS
     while set(names) & set(admin.list_topics(timeout=_CALL_SECONDS).topics):
         if clock.monotonic() > deadline:
-            raise LocalError(
-                f"{', '.join(names)} still there {_DELETE_SECONDS:.0f} s after being deleted: try again"
-            )
+            raise LocalError(f"{', '.join(names)} still there {_DELETE_SECONDS:.0f} s after being deleted: try again")
         clock.sleep(_POLL_SECONDS)
 
 

@@ -34,9 +34,7 @@ class Verdict:
         return not self.differences
 
 
-def staged_exactly_once(
-    consumer: Consumer, produced: Produced, marks: dict[TopicPartition, Watermarks]
-) -> Verdict:
+def staged_exactly_once(consumer: Consumer, produced: Produced, marks: dict[TopicPartition, Watermarks]) -> Verdict:
     """Every record of the topic is in the staged table or in the dead letters, once, and the malformed ones in the latter."""
     staged = _origins(consumer.staged)
     dead = _origins(consumer.dead_letters)
@@ -88,7 +86,7 @@ def delays(output: Path, malformed: float) -> Verdict:
 
 def balances(output: Path, malformed: float) -> Verdict:
     """The balance of every account against the generator's."""
-    wanted = {a: cents for a, cents in expected_balances(malformed=malformed).items()}
+    wanted = expected_balances(malformed=malformed)
     frame = DeltaTable(output).to_pandas(columns=["account_id", "balance_cents"])
     found = dict(zip(frame["account_id"], frame["balance_cents"], strict=True))
     wrong = [

@@ -28,9 +28,7 @@ class SparkResource(LazyPySparkResource):
     cluster needs is set; Delta's jars are sent along from the cache unless `spark.jars` names others.
     """
 
-    spark_config: dict[str, Any] = Field(
-        default_factory=dict, description="Spark's own settings, nested or dotted"
-    )
+    spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own settings, nested or dotted")
 
     @property
     def spark_session(self) -> SparkSession:

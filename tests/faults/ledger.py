@@ -63,13 +63,15 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
 
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Delete a topic; returns when the broker knows it no more."""
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic], operation_timeout=20)[topic].result(20)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic], operation_timeout=20)[topic].result(20)
 
 
 def delete_records(bootstrap: str, topic: str, before: dict[int, int]) -> None:
     """Take away the records below an offset, as retention does."""
     gone = [ck.TopicPartition(topic, partition, offset) for partition, offset in before.items()]
-    for future in AdminClient({"bootstrap.servers": bootstrap}).delete_records(gone, operation_timeout=20).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records(gone, operation_timeout=20).values():
         future.result(20)
 
 

@@ -8,6 +8,7 @@ from consumers.clock import ManualClock, SystemClock
 from consumers.config import Consumer
 from consumers.types import OffsetRange
 from orchestration import mirror
+from orchestration.components.consumer_assets import partitions
 from orchestration.mirror_events import DATA_VERSION, Event, dead_letters_key, staged_key
 from tests.orchestration.staged_tables import TP, Tables, consumer_in, version_of
 
@@ -166,3 +167,26 @@ def test_an_event_has_the_numbers_that_the_ui_plots(consumer: Consumer, tables: 
     others = {"bytes", "files", "rows_per_second", "commit_milliseconds", "flush_milliseconds", "dead_letters", "delta_version"}
     assert others <= set(numbers)
     assert str(TP) in str(events[0].metadata["ranges"])
+
+
+def test_a_window_without_a_partition_asks_nothing_of_what_is_downstream(
+    instance: dg.DagsterInstance, consumer: Consumer, tables: Tables
+) -> None:
+    staged = dg.AssetSpec(staged_key("orders"), partitions_def=partitions(consumer))
+
+    @dg.asset(
+        deps=[staged],
+        partitions_def=partitions(consumer),
+        automation_condition=dg.AutomationCondition.any_deps_updated(),
+    )
+    def downstream() -> None: ...
+
+    definitions = dg.Definitions(assets=[staged, downstream])
+    evaluated = dg.evaluate_automation_conditions(definitions, instance)
+    tables.batch(0, 1, {"2023-12-31": [0]})
+    mirror.repair(instance, consumer)
+    evaluated = dg.evaluate_automation_conditions(definitions, instance, cursor=evaluated.cursor)
+    assert evaluated.total_requested == 0
+    tables.batch(1, 2, {"2024-01-02": [1]})
+    mirror.repair(instance, consumer)
+    assert dg.evaluate_automation_conditions(definitions, instance, cursor=evaluated.cursor).total_requested == 1

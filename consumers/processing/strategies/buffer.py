@@ -29,9 +29,7 @@ class Shaped:
     nbytes: int
 
 
-def shape(
-    batch: RecordBatch, decoder: Decoder, window: Window, labels: Mapping[TopicPartition, str], now_ms: int
-) -> Shaped:
+def shape(batch: RecordBatch, decoder: Decoder, window: Window, labels: Mapping[TopicPartition, str], now_ms: int) -> Shaped:
     """Decode a batch. A record without a value is a row (a tombstone); one that has no window is a dead letter."""
     records = batch.records
     decoded, tombstone = _decode(records["value"], decoder)
@@ -92,16 +90,12 @@ def _constant(text: str, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text], pa.string()))
 
 
-def _placed(
-    decoded: Decoded, origin: pa.Table, tombstone: pa.Array | None, window: Window
-) -> tuple[pa.Table, pa.Array]:
+def _placed(decoded: Decoded, origin: pa.Table, tombstone: pa.Array | None, window: Window) -> tuple[pa.Table, pa.Array]:
     """Decoded rows beside their origin and window; rows without a window are left out. Also the index of each row."""
     whole = len(decoded.indices) == origin.num_rows
     beside = origin if whole else origin.take(decoded.indices)
-    if tombstone is None:
-        dead = pa.array(np.zeros(len(decoded.indices), np.bool_))
-    else:
-        dead = tombstone.take(decoded.indices)
+    count = len(decoded.indices)
+    dead = pa.array(np.zeros(count, np.bool_)) if tombstone is None else tombstone.take(decoded.indices)
     times = beside["_timestamp"]
     if window.field is not None:
         own = decoded.rows[window.field]
@@ -123,9 +117,7 @@ def _unplaced(all_indices: pa.Array, taken: pa.Array) -> list[Reject]:
     return [Reject(int(i), _NO_TIME) for i in missing]
 
 
-def _rejected(
-    records: pa.RecordBatch, origin: pa.Table, rejects: list[Reject], window: Window, now_ms: int
-) -> pa.Table | None:
+def _rejected(records: pa.RecordBatch, origin: pa.Table, rejects: list[Reject], window: Window, now_ms: int) -> pa.Table | None:
     if not rejects:
         return None
     rejects = sorted(rejects, key=lambda r: r.index)

@@ -81,9 +81,7 @@ class TableWriter:
         self.dead_letters = DeadLetterTable(consumer, clock)
         self._failing: dict[TopicPartition, int] = {}  # invalid records in a row up to the last commit
 
-    def write(
-        self, buffer: Buffer, holds: Mapping[TopicPartition, Hold], high: Mapping[TopicPartition, int]
-    ) -> StagedCommit:
+    def write(self, buffer: Buffer, holds: Mapping[TopicPartition, Hold], high: Mapping[TopicPartition, int]) -> StagedCommit:
         """Make a buffer durable: dead letters first, then files and positions in one commit.
 
         Raises `OwnershipLost`, with no row or position of the buffer committed, and `InvalidLimit` before anything is written.
@@ -152,8 +150,8 @@ class TableWriter:
                 if longest > limits.max_consecutive:
                     raise InvalidLimit(
                         f"{tp}: {longest} invalid records in a row up to offset {step.end}, more than the definition's "
-                        f"max_consecutive of {limits.max_consecutive}. Most common: {_top_reasons(shaped.rejects)}. Nothing of this "
-                        "batch was committed. Mend the producer or the schema, and start again."
+                        f"max_consecutive of {limits.max_consecutive}. Most common: {_top_reasons(shaped.rejects)}. Nothing of "
+                        "this batch was committed. Mend the producer or the schema, and start again."
                     )
         return failing
 

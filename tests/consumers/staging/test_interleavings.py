@@ -133,19 +133,24 @@ def _finish(last: Member) -> None:
 
 
 def test_after_any_order_of_two_members_and_any_crash_each_offset_is_in_one_place_once(world) -> None:
-    wrong = []
-    ran = 0
+    wrong, ran = [], 0
+    ended: set[str] = set()  # histories up to a step of a member that had ended before: the same without that step
     for history in histories():
+        if any(history.startswith(known) for known in ended):
+            continue
         parts, a, b, last = world()
-        steps = {"A": iter(Member.STEPS), "B": iter(Member.STEPS)}
-        for who in history:
-            (a if who == "A" else b).step(next(steps[who]))
+        members = {"A": (a, iter(Member.STEPS)), "B": (b, iter(Member.STEPS))}
+        for at, who in enumerate(history, 1):
+            member, steps = members[who]
+            if not member.alive:
+                ended.add(history[:at])
+            member.step(next(steps))
         _finish(last)
         places = offsets(parts.staged) + offsets(parts.dead_letters)
         if places != {("id", 0, offset): 1 for offset in range(END)}:
             wrong.append((history, dict(places)))
         ran += 1
-    assert ran > 300
+    assert ran > 100
     assert not wrong, f"{len(wrong)} of {ran} histories: {wrong[:3]}"
 
 

@@ -69,7 +69,5 @@ def _describe(different: list[str], foreign: list[int]) -> str:
     if different:
         parts.append(f"{len(different)} accounts differ: {'; '.join(different[:_NAMED])}")
     if foreign:
-        parts.append(
-            f"{len(foreign)} transactions were never generated: {', '.join(map(str, foreign[:_NAMED]))}"
-        )
+        parts.append(f"{len(foreign)} transactions were never generated: {', '.join(map(str, foreign[:_NAMED]))}")
     return ". ".join(parts) or "every balance is as expected"

@@ -1,0 +1,70 @@
+"""A definition is right, or the message says what is wrong with it."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from consumers.config import Consumer, arrow_type
+from tests.consumers.parts import config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"topik": "t"}, "Extra inputs are not permitted"),
+        ({"topic": "a b"}, "String should match pattern"),
+        ({"topic": ""}, "at least 1 character"),
+        ({"format": "avro"}, "'json' or 'raw'"),
+        ({"schema": {}}, "at least one column"),
+        ({"schema": {"a": "int64"}}, "unknown type 'int64'; known: string"),
+        ({"schema": {"a": "decimal(39,2)"}}, "precision is 1 to 38"),
+        ({"schema": {"a": "decimal(5,6)"}}, "scale at most the precision"),
+        ({"schema": {"a": {"type": "long", "nulable": False}}}, "Extra inputs are not permitted"),
+        ({"schema": {"a": {"type": "long", "nullable": "no"}}}, "valid boolean"),
+        ({"schema": {"_topic": "long"}}, "'_topic' cannot be a column name"),
+        ({"schema": {"a.b": "long"}}, "'a.b' cannot be a column name"),
+        ({"schema": {"a": "long", "A": "long"}}, "differ only in case"),
+        ({"schema": {"a": "binary"}}, "which JSON cannot hold"),
+        ({"format": "raw", "schema": {"a": "long"}}, "one column, of type binary or string"),
+        ({"format": "raw", "schema": {"a": "binary", "b": "binary"}}, "one column, of type binary or string"),
+        ({"window": "week"}, "'hour' or 'day'"),
+        ({"window": {"every": "day", "field": "b"}}, "'b' is no column"),
+        ({"window": {"every": "day", "field": "a"}}, "must be a timestamp or a date"),
+        ({"window": {"every": "day", "first": "2013"}}, "a day such as 2013-01-01"),
+        ({"start": "yesterday"}, "start is 'earliest', 'latest' or a timestamp"),
+        ({"start": "2013-01-01T00:00:00"}, "needs an offset"),
+        ({"batch": {"max_records": 0}}, "greater than or equal to 1"),
+        ({"batch": {"max_records": "10"}}, "valid integer"),
+        ({"batch": {"max_latency_seconds": 0}}, "greater than 0"),
+        ({"invalid_records": {"max_ratio": 1.5}}, "less than or equal to 1"),
+        ({"on_data_loss": "ignore"}, "'fail' or 'record'"),
+        ({"members": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_definition_is_refused_with_a_reason(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        config(**changes)
+    assert message in str(refused.value)
+
+
+def test_short_forms_mean_the_long_ones() -> None:
+    long = config(schema={"a": {"type": "long", "nullable": True}}, window={"every": "day"}, start="2013-01-01T00:00:00+00:00")
+    assert config(schema={"a": "long"}, window="day", start="2013-01-01T00:00:00Z") == long
+
+
+def test_type_names_are_arrow_types() -> None:
+    assert arrow_type("decimal(10, 2)") == pa.decimal128(10, 2)
+    assert arrow_type("timestamp") == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize("name", ["Flights", "1a", "a-b", "", "a" * 65])
+def test_a_consumer_name_is_plain(name: str) -> None:
+    with pytest.raises(ValidationError, match="small letters, digits and _"):
+        Consumer(name=name, config=config(), staged=Path("s"), dead_letters=Path("d"))
+
+
+def test_the_group_follows_from_the_name() -> None:
+    assert Consumer(name="flights", config=config(), staged=Path("s"), dead_letters=Path("d")).group == "weir-flights"
