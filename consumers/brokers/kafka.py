@@ -23,6 +23,7 @@ _client_log = logging.getLogger("consumers.brokers.librdkafka")
 
 _TIMEOUT = 10.0
 _AGAIN_SECONDS = 0.1
+_REJOINS = 3
 _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _PASSING = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 
@@ -36,6 +37,8 @@ class KafkaGroupMember:
         self._listener: RebalanceListener | None = None
         self._next: dict[TopicPartition, int] = {}
         self._moved = False
+        self._joining = False
+        self._rejoins = 0
         self._failure: BaseException | None = None
         self._fatal: KafkaError | None = None
         self._reported: int | None = None
@@ -57,8 +60,8 @@ class KafkaGroupMember:
     def poll(self, max_records: int, timeout: float) -> RecordBatch | None:
         """The next records, or the news that partitions were read to their end.
 
-        Raises `DataLoss` for a position out of range, `BrokerError` for what the cluster refuses, and whatever a listener
-        raised.
+        A position that the topic no longer holds makes the member join again, so that the listener sees what is gone. Raises
+        `DataLoss` when that does not help, `BrokerError` for what the cluster refuses, and whatever a listener raised.
         """
         self._moved = False
         try:
@@ -67,9 +70,7 @@ class KafkaGroupMember:
             raise BrokerError(f"topic '{self._topic}': {describe(error)}") from error
         self._raise_failures()
         if self._moved:
-            # Partitions came or went while these were collected; none of them has been handed on, so read them again.
-            if messages:
-                self.seek(self._next)
+            self._again(messages)
             return None
         if not messages:
             return None
@@ -80,7 +81,9 @@ class KafkaGroupMember:
         """Fetch from these offsets next."""
         for tp, offset in positions.items():
             self._next[tp] = offset
-            self._consumer.seek(ck.TopicPartition(tp.topic, tp.partition, offset))
+            place = ck.TopicPartition(tp.topic, tp.partition, offset)
+            # A partition that was assigned a moment ago cannot be sought until its fetching has begun.
+            self._ask(f"{tp} from offset {offset}", partial(self._consumer.seek, place), (KafkaError._STATE,))
 
     def pause(self) -> None:
         """Stop fetching all assigned partitions."""
@@ -146,14 +149,15 @@ class KafkaGroupMember:
         self._consumer.close()
         self._raise_failures()
 
-    def _ask(self, what: str, question: Callable[[], Any]) -> Any:
+    def _ask(self, what: str, question: Callable[[], Any], too_early: tuple[int, ...] = ()) -> Any:
         """A blocking question, asked again for a while where the cluster is busy with itself."""
         deadline = self._clock.monotonic() + _TIMEOUT
         while True:
             try:
                 return question()
             except KafkaException as error:
-                if not passing(error) or self._clock.monotonic() > deadline:
+                soon = passing(error) or error.args[0].code() in too_early
+                if not soon or self._clock.monotonic() > deadline:
                     raise BrokerError(f"Kafka did not tell {what}: {describe(error)}") from error
             self._clock.sleep(_AGAIN_SECONDS)
 
@@ -174,6 +178,7 @@ class KafkaGroupMember:
         ranges = {tp: OffsetRange(known[tp], end) for tp, end in reached.items() if tp in known and end > known[tp]}
         if not ranges:
             return None
+        self._rejoins = 0
         self._next = {**known, **{tp: r.end for tp, r in ranges.items()}}
         return RecordBatch(self._topic, records, ranges)
 
@@ -190,13 +195,33 @@ class KafkaGroupMember:
                 self._raise_event(error, message)
         return records, ends
 
+    def _again(self, messages: list[Message]) -> None:
+        """Read messages once more: partitions came or went while they were collected, and none has been handed on."""
+        records, ends = self._sift(messages)
+        seen = {TopicPartition(self._topic, message.partition() or 0) for message in records} | ends.keys()
+        if not self._joining:
+            self.seek({tp: self._next[tp] for tp in seen if tp in self._next})
+
+    def _join_again(self, where: str, offset: int | None, error: KafkaError) -> None:
+        """Give all partitions back and join anew: whoever is then asked where to start finds out what is gone."""
+        self._rejoins += 1
+        if self._rejoins > _REJOINS:
+            raise DataLoss(
+                f"{where}: offset {offset} is not in the topic any more ({error.str()}), although its watermarks say so. What is "
+                "committed is safe. Look at the health of the partition's replicas, then start again."
+            )
+        log.warning("%s: offset %s is not in the topic any more; joining again to see what is gone", where, offset)
+        self._joining = True
+        self._consumer.unsubscribe()
+        if self._listener is not None:
+            self.subscribe(self._listener)
+
     def _raise_event(self, error: KafkaError, message: Message) -> None:
         where = f"{message.topic() or self._topic}/{message.partition()}"
         if error.code() in _OUT_OF_RANGE:
-            raise DataLoss(
-                f"{where}: offset {message.offset()} is not in the topic any more ({error.str()}). What is committed is safe. "
-                "Start again to see which offsets are gone; `on_data_loss: record` goes on without them."
-            )
+            if not self._joining and TopicPartition(self._topic, message.partition() or 0) in self._next:
+                self._join_again(where, message.offset(), error)
+            return
         if error.retriable() or error.code() in _PASSING:
             log.warning("%s: %s", where, error.str())
             return
@@ -211,11 +236,13 @@ class KafkaGroupMember:
             self._failure = self._failure or error
 
     def _on_assign(self, partitions: Partitions) -> None:
-        if not partitions or self._listener is None:
+        self._joining = False
+        if self._listener is None:
             return
         starts = self._listener.assigned(partitions)
-        self._next |= starts
-        self._consumer.incremental_assign(_theirs(starts))
+        if partitions:
+            self._next |= starts
+            self._consumer.incremental_assign(_theirs(starts))
 
     def _on_revoke(self, partitions: Partitions) -> None:
         if self._listener is not None:

@@ -12,7 +12,10 @@ class RebalanceListener(Protocol):
     """Called from within `poll`, in the thread that polls."""
 
     def assigned(self, partitions: Partitions) -> Positions:
-        """Partitions are ours from now on. Returns where to start each."""
+        """Partitions are ours from now on. Returns where to start each.
+
+        Called with none when the group has answered and has none for this member, so that waiting can end.
+        """
         ...
 
     def revoked(self, partitions: Partitions) -> None:

@@ -10,14 +10,17 @@ equal counts prove nothing. What proves it here:
 
 The reader is typed by the declared schema; what it is lenient about (UTF-8 in fields that are not declared, NaN, timestamps
 without an offset, nulls in required columns) is checked on the bytes or on the columns. A batch for which any of this fails is
-split: records that a second, per-record parser refuses are tried alone, the others together, then by halves. So a record is
-accepted exactly when it is accepted alone, whatever stands beside it.
+split: records that a second, per-record parser refuses are rejected where no two parsers could differ about it and tried alone
+where they could; the others are tried together, then by halves. So a record is accepted exactly when it is accepted alone,
+whatever stands beside it.
 
-Sources: RFC 8259; Arrow's reader (RapidJSON underneath) for what it accepts, pinned by tests/formats/test_json.py.
+Sources: RFC 8259; Arrow's reader (RapidJSON underneath) for what it accepts, pinned by tests/consumers/formats/test_json.py.
 """
 
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -32,6 +35,12 @@ from consumers.config import Column
 from consumers.formats.decoder import Decoded, Reject, arrow_schema
 
 _SPACE = b" \t\r\n"
+# Messages of the per-record parser about which no other parser can differ: another JSON type, a whole number out of range, a
+# required field that is not there. (For times and decimals the reader knows more forms.)
+_SURELY_INVALID = re.compile(
+    r"Expected `(int|str|bool|float)( \| null)?`, got |Expected `int( \| null)?` [<>]= "
+    r"|Expected `object`, got |Object missing required field"
+)
 _OPEN, _CLOSE = ord("{"), ord("}")
 
 
@@ -102,13 +111,13 @@ class JsonDecoder:
     def _apart(self, values: pa.BinaryArray) -> Decoded:
         """Find the records that spoil the batch, and decode the others."""
         records: list[bytes] = [value.strip(_SPACE) for value in values.to_pylist()]
-        suspects = {i: reason for i, record in enumerate(records) if (reason := self._suspicion(record))}
-        groups = [[i] for i in suspects]
+        suspects = {i: doubt for i, record in enumerate(records) if (doubt := self._doubt(record))}
+        rejects = [Reject(i, _reason(doubt.why)) for i, doubt in suspects.items() if doubt.certain]
+        groups = [[i] for i, doubt in suspects.items() if not doubt.certain]
         if likely := [i for i in range(len(records)) if i not in suspects]:
             groups.append(likely)
         tables: list[pa.Table] = []
         order: list[int] = []
-        rejects: list[Reject] = []
         while groups:
             group = groups.pop()
             try:
@@ -118,20 +127,46 @@ class JsonDecoder:
                 if len(group) > 1:
                     groups += [group[: len(group) // 2], group[len(group) // 2 :]]
                 else:
-                    rejects.append(Reject(group[0], _reason(suspects.get(group[0]) or str(error))))
+                    doubt = suspects.get(group[0])
+                    rejects.append(Reject(group[0], _reason(doubt.why if doubt else str(error))))
         rows = pa.concat_tables([self.schema.empty_table(), *tables])
         indices = np.array(order, dtype=np.int32)
         by_index = np.argsort(indices, kind="stable")
         rejects.sort(key=lambda reject: reject.index)
         return Decoded(rows.take(pa.array(by_index)), pa.array(indices[by_index]), tuple(rejects))
 
-    def _suspicion(self, record: bytes) -> str | None:
-        """Why a record is probably no row; None where it probably is one."""
+    def _doubt(self, record: bytes) -> "_Doubt | None":
+        """Why a record is probably, or certainly, no row; None where it probably is one."""
         try:
             self._check(record)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return str(error)
+        except msgspec.ValidationError as error:
+            return _Doubt(str(error), _SURELY_INVALID.match(str(error)) is not None)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _Doubt(str(error), _surely_malformed(record))
+        except RecursionError as error:
+            return _Doubt(str(error), certain=False)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """What the per-record parser has against a record, and whether the reader is certain to refuse it, too."""
+
+    why: str
+    certain: bool
+
+
+def _surely_malformed(record: bytes) -> bool:
+    """Whether Python's own parser refuses the record as well. It knows fewer words for numbers that are none."""
+    if b"NaN" in record or b"Inf" in record:
+        return False
+    try:
+        json.loads(record)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def _framed(values: pa.BinaryArray) -> bool:
@@ -165,7 +200,7 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
 def _struct(columns: Mapping[str, Column]) -> type[msgspec.Struct]:
     """A record's type for the per-record parser."""
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-    for i, (name, column) in enumerate(columns.items()):
+    for i, column in enumerate(columns.values()):
         kind = _python_type(column.arrow)
         fields.append((f"f{i}", kind | None, None) if column.nullable else (f"f{i}", kind))
     names = {f"f{i}": name for i, name in enumerate(columns)}

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from consumers.brokers.kafka import KafkaGroupMember
@@ -63,15 +64,14 @@ def stage_from(
             commits.append(commit)
         on_commit(commit)
 
-    owner = Owner(consumer, member, clock)
-    stage = Stage(consumer, member, clock)
-    processor = Processor(consumer, broker, owner, stage, clock, committed)
-    try:
+    with ExitStack() as closing:
+        closing.callback(broker.close)
+        owner = Owner(consumer, member, clock)
+        stage = Stage(consumer, member, clock)
+        closing.callback(stage.close)
+        processor = Processor(consumer, broker, owner, stage, clock, committed)
+        closing.callback(processor.end)
         reason = processor.run(stop, limits)
-    finally:
-        processor.end()
-        stage.close()
-        broker.close()
     return IngestResult(
         commits=len(commits),
         rows=sum(commit.rows for commit in commits),

@@ -64,10 +64,13 @@ class Processor:
         self._contested = 0
         self._paused = False
         self._ending = False
+        self._until_caught_up = False
+        self._answered: float | None = None
 
     def run(self, stop: threading.Event, limits: Limits) -> str:
         """Run until told to stop or a limit is reached; returns which. Raises `FatalError`, or what a callback raised."""
         started = self._clock.monotonic()
+        self._until_caught_up = limits.until_caught_up
         self._broker.subscribe(self)
         while (reason := self._reason_to_end(stop, limits, started)) is None:
             self._step()
@@ -84,6 +87,8 @@ class Processor:
                 self._offer()
             self._stage.hold(self._holds, self._broker.high_watermarks(frozenset(self._holds)))
             self._collect()
+            if self._until_caught_up and self._read_all() and not self._at_goal(self._safe):
+                self._stage.flush(_POLL_SECONDS)
         except OwnershipLost as error:
             self._reclaim(error)
 
@@ -111,7 +116,10 @@ class Processor:
             self._on_commit(commit)
 
     def assigned(self, partitions: Partitions) -> Positions:
-        """Take partitions over, in the tables first."""
+        """Take partitions over, in the tables first. None at all is an answer too: the group has none for this member."""
+        self._answered = self._clock.monotonic()
+        if not partitions:
+            return {}
         for attempt in range(_ACQUIRE_ATTEMPTS):
             try:
                 return self._acquire(partitions)
@@ -173,6 +181,8 @@ class Processor:
         if takeover.lost:
             log.warning("%s: records were lost: %s", self._consumer.name, dict(takeover.lost))
             self._on_commit(takeover)
+        # Whoever committed last may have died before it told the group.
+        self._broker.commit(positions)
         return positions
 
     def _starts(
@@ -243,10 +253,19 @@ class Processor:
             return f"handed over after {elapsed:.0f} s"
         if limits.until_caught_up and not self._held:
             if not self._holds:
-                return "no partitions were assigned" if elapsed > _ALONE_SECONDS else None
-            if all(self._seen[tp] >= goal for tp, goal in self._goal.items()):
+                # The group answers late while it waits for a member that was killed; what that one held then comes here.
+                since = self._answered
+                alone = since is not None and self._clock.monotonic() - since > _ALONE_SECONDS
+                return "no partitions were assigned" if alone else None
+            if self._at_goal(self._safe):
                 return "caught up"
         return None
+
+    def _read_all(self) -> bool:
+        return bool(self._holds) and not self._held and self._at_goal(self._seen)
+
+    def _at_goal(self, positions: Positions) -> bool:
+        return all(positions[tp] >= goal for tp, goal in self._goal.items())
 
     def end(self) -> None:
         """What is not committed stays so; partitions that are revoked from now on are just let go."""

@@ -14,8 +14,9 @@ from deltalake import CommitProperties, DeltaTable
 from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost
-from consumers.staging.delta import commit, conflicts_are_lost_ownership, local_dataset, open_table, transactions
+from consumers.staging.delta import commit, conflicts_are_lost_ownership, open_table, transactions
 from consumers.staging.files import write_file
+from consumers.staging.local import local_dataset
 from consumers.staging.positions import Position, epoch_id
 from consumers.staging.schema import DEAD_LETTERS
 from consumers.types import TopicPartition

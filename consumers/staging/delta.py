@@ -4,15 +4,11 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from consumers.errors import OwnershipLost, StorageError
 from consumers.staging.history import commit_infos
@@ -34,20 +30,6 @@ def open_table(path: Path, schema: pa.Schema, partition_by: Sequence[str] = ()) 
     table = DeltaTable(path)
     _require_columns(table, schema)
     return table
-
-
-def local_dataset(table: DeltaTable) -> ds.Dataset:
-    """The loaded snapshot as a dataset, read through Arrow's own file system.
-
-    With the one that delta-rs passes by default, written in Python, Arrow's threads call into an interpreter that may be
-    ending: processes that had read a table so aborted at their exit, with "terminate called without an active exception".
-    """
-    return table.to_pyarrow_dataset(filesystem=SubTreeFileSystem(_local_path(table), LocalFileSystem()))
-
-
-def _local_path(table: DeltaTable) -> str:
-    uri = table.table_uri
-    return url2pathname(urlsplit(uri).path) if uri.startswith("file:") else uri
 
 
 def _require_columns(table: DeltaTable, schema: pa.Schema) -> None:

@@ -1,10 +1,13 @@
 """Parquet files of a staged table, and what the Delta log must know about each."""
 
 import json
+import math
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -60,26 +63,36 @@ def write_file(table: Path, rows: pa.Table, window: str | None, clock: Clock) ->
         window=window,
         rows=rows.num_rows,
         size=target.stat().st_size,
-        stats=json.dumps(_stats(written[0], rows.schema)),
+        stats=_stats(written[0], rows.schema),
         modified_ms=int(clock.time() * 1000),
     )
 
 
-def _stats(meta: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
-    """Delta's file statistics from the footer: rows, and per column minimum, maximum and nulls."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
+def _stats(meta: pq.FileMetaData, schema: pa.Schema) -> str:
+    """Delta's file statistics from the footer: rows, and per column minimum, maximum and nulls, as JSON.
+
+    A column with values has both bounds, whatever its length or type: delta-rs's datasets take a missing bound for a null
+    one, and skip the file whenever the column is asked for.
+    """
+    low: dict[str, str] = {}
+    high: dict[str, str] = {}
+    nulls: dict[str, str] = {}
     for name, parts in _column_statistics(meta):
         if name not in schema.names or not parts or any(p is None or p.null_count is None for p in parts):
             continue
-        nulls[name] = sum(p.null_count for p in parts)
+        nulls[name] = str(sum(p.null_count for p in parts))
         valued = [p for p in parts if p.has_min_max]
         if valued and all(p.has_min_max or p.null_count == p.num_values + p.null_count for p in parts):
-            least, most = _plain(min(p.min for p in valued), False), _plain(max(p.max for p in valued), True)
+            least, most = _bound(min(p.min for p in valued), False), _bound(max(p.max for p in valued), True)
             if least is not None and most is not None:
                 low[name], high[name] = least, most
-    return {"numRecords": meta.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    rows = str(meta.num_rows)
+    return _object({"numRecords": rows, "minValues": _object(low), "maxValues": _object(high), "nullCount": _object(nulls)})
+
+
+def _object(texts: Mapping[str, str]) -> str:
+    """A JSON object of values that are JSON already."""
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in texts.items()) + "}"
 
 
 def _column_statistics(meta: pq.FileMetaData) -> Iterator[tuple[str, list[pq.Statistics]]]:
@@ -88,16 +101,38 @@ def _column_statistics(meta: pq.FileMetaData) -> Iterator[tuple[str, list[pq.Sta
         yield meta.schema.column(index).path, [group.column(index).statistics for group in groups]
 
 
-def _plain(value: Any, upper: bool) -> Any:
-    """A bound as the log's JSON holds it, or None where it cannot. Times are truncated to milliseconds, as Delta does."""
+def _bound(value: Any, upper: bool) -> str | None:
+    """A bound as the log's JSON, never inside of what it bounds; None for bytes, which have none."""
     if isinstance(value, datetime):
-        millis = value.microsecond // 1000 + (1 if upper and value.microsecond % 1000 else 0)
-        if millis == 1000:
-            return None
-        # Not strftime: it writes the year 1 as "1".
-        return f"{value.replace(microsecond=0, tzinfo=None).isoformat()}.{millis:03d}Z"
+        return json.dumps(_moment(value, upper))
     if isinstance(value, date):
-        return value.isoformat()
+        return json.dumps(value.isoformat())
     if isinstance(value, str):
-        return value if len(value) <= _LONGEST_TEXT else None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        # Unescaped: delta-rs misreads the escaped form of characters past U+FFFFF.
+        return json.dumps(_above(value) if upper else value[:_LONGEST_TEXT], ensure_ascii=False)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return json.dumps(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _moment(value: datetime, upper: bool) -> str:
+    """In milliseconds, as Delta has it, rounded outwards; exact where the calendar ends before that."""
+    rest = timedelta(microseconds=value.microsecond % 1000)
+    plain = value.replace(tzinfo=None)
+    if upper and rest:
+        step = timedelta(milliseconds=1) - rest
+        if plain > datetime.max - step:
+            return plain.isoformat() + "Z"
+        return (plain + step).isoformat(timespec="milliseconds") + "Z"
+    return plain.isoformat(timespec="milliseconds") + "Z"
+
+
+def _above(text: str) -> str:
+    """A short text that no text with the same beginning is greater than."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    start = text[:_LONGEST_TEXT].rstrip(chr(sys.maxunicode))
+    if not start:
+        return text
+    following = ord(start[-1]) + 1
+    return start[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)

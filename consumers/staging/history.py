@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow.fs as pafs
 from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
+
+from consumers.staging.local import table_path
 
 
 def commit_infos(table: DeltaTable, after: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -18,11 +18,10 @@ def commit_infos(table: DeltaTable, after: int) -> Iterator[tuple[int, dict[str,
 
     Ends early where the log has been cleaned up. What a commit's writer put beside Delta's own keys is in the `commitInfo`.
     """
-    files = pafs.PyFileSystem(DeltaStorageHandler(table.table_uri))
+    log = table_path(table) / "_delta_log"
     for version in range(table.version(), after, -1):
         try:
-            with files.open_input_stream(f"_delta_log/{version:020d}.json") as stream:
-                text = stream.read()
+            text = (log / f"{version:020d}.json").read_bytes()
         except FileNotFoundError:
             return
         yield version, _commit_info(text)

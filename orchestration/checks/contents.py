@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from consumers.staging.local import local_dataset
 from consumers.types import OffsetRange, TopicPartition
 from orchestration.checks.ledger import Life
 
@@ -47,7 +48,7 @@ def read(table: DeltaTable, spans: dict[Life, OffsetRange], tentative: bool) -> 
     With `tentative`, rows at or past a life's end are left out: dead letters are written before the commit that passes them.
     """
     contents = Contents(spans)
-    for batch in table.to_pyarrow_dataset().to_batches(columns=_COLUMNS):
+    for batch in local_dataset(table).to_batches(columns=_COLUMNS):
         for life, offsets in _by_life(batch):
             _count(contents, life, offsets, tentative)
     return contents
@@ -60,7 +61,7 @@ def windows_of(table: DeltaTable, life: Life, offsets: Offsets) -> list[str]:
         & (pc.field("_partition") == life.tp.partition)
         & pc.field("_offset").isin(pa.array(offsets))
     )
-    found = table.to_pyarrow_dataset().to_table(columns=["_window"], filter=wanted)
+    found = local_dataset(table).to_table(columns=["_window"], filter=wanted)
     return sorted(str(window) for window in set(found["_window"].to_pylist()))
 
 

@@ -32,7 +32,7 @@ def demo(
     """Fill the sample topics, let Dagster stage and compute everything, and compare the result with the source files."""
     from orchestration.local import cluster
     from orchestration.local.demo import Demo
-    from orchestration.local.stack import running_dagster, unfinished_runs
+    from orchestration.local.stack import running_dagster, unfinished_runs, wait_for_interrupt
 
     settings = Settings.load()
     _prepare(settings, malformed, fresh)
@@ -48,8 +48,7 @@ def demo(
         _out.print(f"Dagster  {dagster.url}   (output in {dagster.log})")
 
         def busy() -> list[str]:
-            if dagster.process.poll() is not None:
-                raise LocalError(f"Dagster ended; its output is in {dagster.log}")
+            dagster.require_alive()
             return [name for name in unfinished_runs(dagster).values() if not name.startswith("ingest_")]
 
         with _bars() as bars:
@@ -57,10 +56,8 @@ def demo(
         passed = _show(job.verdicts(produced))
         if not once:
             _out.print(f"\nLook around at {dagster.url}; Ctrl-C ends everything that this command started.")
-            try:
-                dagster.process.wait()
-            except KeyboardInterrupt:
-                _out.print("Stopping")
+            wait_for_interrupt(dagster, SystemClock())
+            _out.print("Stopping")
     if not passed:
         raise typer.Exit(1)
 

@@ -1,13 +1,14 @@
 """`weir up`: the whole platform on this machine, with flights arriving live."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from consumers.clock import SystemClock
 from consumers.errors import WeirError
 from orchestration.settings import Settings
 
@@ -22,7 +23,7 @@ def up(
 ) -> None:
     """Start Kafka, a live replay of flights, Dagster's webserver and daemon; Ctrl-C ends all that this started."""
     from orchestration.local import cluster, sampling
-    from orchestration.local.stack import running_dagster
+    from orchestration.local.stack import running_dagster, wait_for_interrupt
 
     settings = Settings.load()
     with Console(stderr=True).status("Starting Kafka (the first time its jars are fetched, about half a minute)"):
@@ -38,18 +39,11 @@ def up(
         ):
             _out.print(f"Dagster   {dagster.url}   (output in {dagster.log})")
             _out.print("Ctrl-C ends everything that this command started; data and tables stay.")
-            _until_interrupted(dagster.process.wait)
+            wait_for_interrupt(dagster, SystemClock())
             _out.print("Stopping (ingestion finishes its batch)")
     finally:
         if started.started:
             cluster.down(settings)
-
-
-def _until_interrupted(wait: Callable[[], int]) -> None:
-    try:
-        wait()
-    except KeyboardInterrupt:
-        return
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import dagster as dg
 
 from consumers.config import Consumer
+from orchestration.catalog import ingestion_job_name
 from orchestration.mirror import first_partition, partition_format
 from orchestration.mirror_events import dead_letters_key, staged_key, topic_key
 
@@ -44,7 +45,7 @@ def consumer_assets(consumer: Consumer) -> list[dg.AssetSpec]:
     topic = topic_key(config.topic)
     staged = dg.AssetSpec(
         key=staged_key(consumer.name),
-        description=config.description or f"The records of the Kafka topic {config.topic}, each exactly once.",
+        description=_described(consumer),
         deps=[topic],
         group_name=consumer.name,
         owners=config.owners,
@@ -63,7 +64,7 @@ def consumer_assets(consumer: Consumer) -> list[dg.AssetSpec]:
         deps=[topic],
         group_name=consumer.name,
         owners=config.owners,
-        kinds={"kafka", "delta"},
+        kinds={"delta", "dead_letters"},  # the graph shows the key's last part only, which all three have in common
         metadata={
             "dagster/column_schema": dg.TableSchema(columns=_columns(_OWN_COLUMNS | _DEAD_LETTER_COLUMNS)),
             "dagster/uri": consumer.dead_letters.as_uri(),
@@ -84,10 +85,16 @@ def topic_assets(consumers: Iterable[Consumer]) -> list[dg.AssetSpec]:
             key=topic_key(topic),
             description=f"The Kafka topic {topic}, read by {', '.join(names)}. Observed when its watermarks or positions move.",
             group_name=names[0],
-            kinds={"kafka"},
+            kinds={"kafka", "topic"},
         )
         for topic, names in sorted(readers.items())
     ]
+
+
+def _described(consumer: Consumer) -> str:
+    """What the table is and who writes it, which Dagster does not show of a table that it does not materialize itself."""
+    about = consumer.config.description or f"The records of the Kafka topic {consumer.config.topic}, each exactly once."
+    return f"{about}\n\nWritten by runs of `{ingestion_job_name(consumer.name)}`, which the sensor `keep_{consumer.name}` starts."
 
 
 def _staged_schema(consumer: Consumer) -> dg.TableSchema:

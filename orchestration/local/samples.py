@@ -94,17 +94,18 @@ def replay(
     rate: float | None,
     topic: str = "flights",
     start: int = 0,
+    limit: int | None = None,
     clock: Clock | None = None,
 ) -> Generator[int, None, None]:
-    """Write a topic's records from the `start`-th on, in order of time, `rate` a second; yields how many were
-    sent so far.
+    """Write a topic's records from the `start`-th to before the `limit`-th, in order of time, `rate` a second;
+    yields how many were sent so far.
 
     Without a rate, as fast as possible. Ends with the data. Closing the generator earlier waits for what was
     sent. Raises LocalError when a record fails.
     """
     clock = clock or SystemClock()
     chosen = sample(topic)
-    frame = chosen.frame(SEED)[start:]
+    frame = chosen.frame(SEED)[start:limit]
     create_topics(bootstrap_servers, [chosen], clock=clock)
     producer = IdempotentProducer(bootstrap_servers)
     try:

@@ -39,7 +39,7 @@ def complete(
     if there == 0:
         return samples.produce(topic, bootstrap_servers, malformed=malformed, limit=limit, progress=progress)
     if there < whole.records and not malformed:
-        for done in samples.replay(bootstrap_servers, rate=None, topic=topic, start=there):
+        for done in samples.replay(bootstrap_servers, rate=None, topic=topic, start=there, limit=limit):
             progress(there + done, whole.records)
     elif there != whole.records:
         raise LocalError(

@@ -1,11 +1,9 @@
-"""Dagster's webserver and daemon as a child of this process, with everything that it starts: up until told, then gone."""
+"""Dagster's webserver, daemon and code server as children of this process: up until told, then gone."""
 
 import json
 import os
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -14,27 +12,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from consumers.clock import Clock, SystemClock
 from orchestration.local.errors import LocalError
+from orchestration.local.supervisor import Supervisor
 from orchestration.settings import Settings
 
 READY_SECONDS = 180.0
 _CANCEL_SECONDS = 15.0
-_INTERRUPT_SECONDS = 10.0
-_TERM_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class Dagster:
-    """A running webserver and daemon: where the UI is, and where their output goes."""
+    """A running webserver, daemon and code server: where the UI is, and where their output goes."""
 
     url: str
     home: Path
     log: Path
-    process: "subprocess.Popen[bytes]"
+    supervisor: Supervisor
+
+    def require_alive(self) -> None:
+        """Raises LocalError when one of the processes keeps dying."""
+        if (name := self.supervisor.failed()) is not None:
+            raise LocalError(f"Dagster's {name} keeps ending; its output is in {self.log}\n{_tail(self.log)}")
 
 
 def dagster_home(settings: Settings) -> Path:
@@ -48,31 +48,38 @@ def dagster_home(settings: Settings) -> Path:
 
 @contextmanager
 def running_dagster(settings: Settings, bootstrap_servers: str, port: int, clock: Clock | None = None) -> Iterator[Dagster]:
-    """Webserver and daemon on loopback, until the block ends; runs in progress are told to stop, too.
+    """Webserver, daemon and code server on loopback, kept alive until the block ends; then runs in progress are cancelled.
 
-    Raises LocalError when the port is taken, or when the webserver does not answer in time.
+    Port 0 takes a free one. Raises LocalError when the port is taken, or when the webserver does not answer in time.
     """
     clock = clock or SystemClock()
     port = port or _free_port()
     _require_free(port)
     home = dagster_home(settings)
     log = home / "dagster.log"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
-            cwd=settings.project,
-            env=_environment(settings, home, bootstrap_servers),
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    stack = Dagster(f"http://127.0.0.1:{port}", home, log, process)
-    try:
+    commands = _commands(home, port, _free_port())
+    with Supervisor(commands, settings.project, _environment(settings, home, bootstrap_servers), log) as supervisor:
+        stack = Dagster(f"http://127.0.0.1:{port}", home, log, supervisor)
         _wait_until_ready(stack, clock)
-        yield stack
-    finally:
-        _end_runs(stack, clock)
-        _stop(process)
+        try:
+            yield stack
+        finally:
+            _end_runs(stack, clock)
+
+
+def _commands(home: Path, port: int, code_port: int) -> dict[str, list[str]]:
+    """The three processes. They share one code server, so that definitions are loaded once, and reloaded from the UI."""
+    workspace = home / "workspace.yaml"
+    workspace.write_text(
+        f"load_from:\n  - grpc_server: {{host: 127.0.0.1, port: {code_port}, location_name: weir}}\n", encoding="utf-8"
+    )
+    python = [sys.executable, "-m"]
+    code = ["dagster", "code-server", "start", "-m", "orchestration.definitions", "-h", "127.0.0.1", "-p", str(code_port)]
+    return {
+        "code server": [*python, *code],
+        "webserver": [*python, "dagster_webserver", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(port)],
+        "daemon": [*python, "dagster._daemon", "run", "-w", str(workspace)],
+    }
 
 
 def _environment(settings: Settings, home: Path, bootstrap_servers: str) -> dict[str, str]:
@@ -82,6 +89,9 @@ def _environment(settings: Settings, home: Path, bootstrap_servers: str) -> dict
         "DAGSTER_HOME": str(home),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
         "PYTHONFAULTHANDLER": "1",
+        # The code server's inner process ends when nobody has asked for it this long. By default that is 30 s, which a slow
+        # machine needs to load the definitions.
+        "DAGSTER_GRPC_PROXY_HEARTBEAT_TTL_SECONDS": "600",
         "WEIR_HOME": str(settings.home),
         "WEIR_TABLES": str(settings.tables),
         "WEIR_CACHE": str(settings.cache),
@@ -97,6 +107,16 @@ def unfinished_runs(stack: Dagster) -> dict[str, str]:
         "{ ... on Runs { results { runId jobName } } } }",
     )
     return {run["runId"]: run["jobName"] for run in found["runsOrError"].get("results", [])}
+
+
+def wait_for_interrupt(stack: Dagster, clock: Clock) -> None:
+    """Return on Ctrl-C. Raises LocalError when one of the processes keeps dying."""
+    try:
+        while True:
+            stack.require_alive()
+            clock.sleep(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        return
 
 
 def _end_runs(stack: Dagster, clock: Clock) -> None:
@@ -124,8 +144,7 @@ def _ask(url: str, query: str) -> dict[str, Any]:
 def _wait_until_ready(stack: Dagster, clock: Clock) -> None:
     deadline = clock.monotonic() + READY_SECONDS
     while clock.monotonic() < deadline:
-        if stack.process.poll() is not None:
-            raise LocalError(f"Dagster ended while it was starting; its output is in {stack.log}\n{_tail(stack.log)}")
+        stack.require_alive()
         if _loaded(stack.url):
             return
         clock.sleep(_POLL_SECONDS)
@@ -139,28 +158,6 @@ def _loaded(url: str) -> bool:
         return bool(found["repositoriesOrError"].get("nodes"))
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """End the whole tree: politely, so that ingestion finishes its batch, then firmly."""
-    try:
-        tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    for each in tree:
-        _signal(each, signal.SIGINT)
-    _, alive = psutil.wait_procs(tree, timeout=_INTERRUPT_SECONDS)
-    for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _TERM_SECONDS)):
-        for each in alive:
-            _signal(each, number)
-        _, alive = psutil.wait_procs(alive, timeout=seconds)
-
-
-def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    try:
-        process.send_signal(number)
-    except psutil.NoSuchProcess:
-        return
 
 
 def _require_free(port: int) -> None:

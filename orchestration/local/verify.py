@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from consumers.config import Consumer
+from consumers.staging.local import local_dataset
 from consumers.types import TopicPartition, Watermarks
 from orchestration.local.records import expected_balances, malformed_rows
 from orchestration.local.samples import Produced
@@ -73,7 +74,7 @@ def delays(output: Path, malformed: float) -> Verdict:
             "p90_delay": delay.quantile(0.9),
         }
     )
-    found = DeltaTable(output).to_pandas(columns=["day", "origin", *wanted.columns])
+    found = local_dataset(DeltaTable(output)).to_table(columns=["day", "origin", *wanted.columns]).to_pandas()
     found["day"] = found["day"].astype(str)
     found = found.set_index(["day", "origin"]).sort_index()
     return Verdict(
@@ -87,7 +88,7 @@ def delays(output: Path, malformed: float) -> Verdict:
 def balances(output: Path, malformed: float) -> Verdict:
     """The balance of every account against the generator's."""
     wanted = expected_balances(malformed=malformed)
-    frame = DeltaTable(output).to_pandas(columns=["account_id", "balance_cents"])
+    frame = local_dataset(DeltaTable(output)).to_table(columns=["account_id", "balance_cents"]).to_pandas()
     found = dict(zip(frame["account_id"], frame["balance_cents"], strict=True))
     wrong = [
         f"{account}: {found.get(account, 0)} instead of {cents} cents"
@@ -107,7 +108,7 @@ def _origins(table: Path) -> pd.DataFrame:
     """Partition and offset of every row."""
     if not DeltaTable.is_deltatable(str(table)):
         return pd.DataFrame({name: np.array([], np.int64) for name in _ORIGIN})
-    rows: pa.Table = DeltaTable(table).to_pyarrow_table(columns=_ORIGIN)
+    rows: pa.Table = local_dataset(DeltaTable(table)).to_table(columns=_ORIGIN)
     return pd.DataFrame({name: rows[name].to_numpy().astype(np.int64) for name in _ORIGIN})
 
 

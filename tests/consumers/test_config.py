@@ -1,5 +1,7 @@
 """A definition is right, or the message says what is wrong with it."""
 
+
+
 from pathlib import Path
 from typing import Any
 

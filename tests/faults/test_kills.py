@@ -17,7 +17,7 @@ from tests.faults.process import child
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.timeout(240)]
 
 KILLS = 10
-RECORDS = 6_000
+RECORDS = 5_000
 PARTITIONS = 3
 SEED = 20130101
 
@@ -31,8 +31,8 @@ def plan(point: str, seed: int) -> list[tuple[str, int]]:
     chance = random.Random(f"{seed} {point}")
     if point not in AT_EVERY_START:
         return [(point, chance.randint(1, 3)) for _ in range(KILLS)]
-    kills = [[("after the dead-letter commit", chance.randint(1, 2)), (point, 1)] for _ in range(KILLS)]
-    return [kill for pair in kills for kill in pair]
+    kills = [[("after the dead-letter commit", chance.randint(1, 2)), (point, 1), (point, 1)] for _ in range(KILLS // 2)]
+    return [kill for group in kills for kill in group]
 
 
 @pytest.mark.parametrize("point", POINTS)

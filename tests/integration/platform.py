@@ -38,6 +38,7 @@ UNFINISHED = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
+_REPOSITORY = {"repositoryName": "__repository__", "repositoryLocationName": "weir"}
 _POLL_SECONDS = 0.2
 _clock = SystemClock()
 
@@ -123,10 +124,12 @@ class Platform:
     @contextmanager
     def without_sensor(self, name: str) -> Iterator[None]:
         """The sensor is switched off in this block."""
-        selector = {"repositoryName": "__repository__", "repositoryLocationName": "weir", "sensorName": name}
-        state = self.ask(
-            "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState { id } } } }", s=selector
-        )["sensorState"]["id"]
+        selector = {**_REPOSITORY, "sensorName": name}
+        found = self.ask(
+            "query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState { id } } } }",
+            s=selector,
+        )
+        state = found["sensorState"]["id"]
         self.ask("mutation($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }", id=state)
         try:
             yield
@@ -172,8 +175,9 @@ class Platform:
 
     def _sensors(self) -> str:
         found = self.ask(
-            "{ sensorsOrError(repositorySelector: {repositoryName: \"__repository__\", repositoryLocationName: \"weir\"}) {"
-            " ... on Sensors { results { name sensorState { status ticks(limit: 1) { status skipReason error { message } } } } } } }"
+            "query($r: RepositorySelector!) { sensorsOrError(repositorySelector: $r) { ... on Sensors { results {"
+            " name sensorState { status ticks(limit: 1) { status skipReason error { message } } } } } } }",
+            r=_REPOSITORY,
         )
         return "\n".join(f"{each['name']}: {each['sensorState']}" for each in found["results"])
 

@@ -41,7 +41,9 @@ def caught_up(consumer: Consumer, kafka: str, **changes: Any) -> IngestResult:
 
 
 @contextmanager
-def running(consumer: Consumer, kafka: str) -> Iterator[Callable[[Callable[[StagedCommit], bool]], None]]:
+def running(
+    consumer: Consumer, kafka: str, options: dict[str, str] = ALERT
+) -> Iterator[Callable[[Callable[[StagedCommit], bool]], None]]:
     """Ingest in a thread; hands out a function that waits for a commit. Raises at the end what ingestion raised."""
     stop, heard, changed = threading.Event(), list[StagedCommit](), threading.Condition()
     raised: list[BaseException] = []
@@ -53,7 +55,7 @@ def running(consumer: Consumer, kafka: str) -> Iterator[Callable[[Callable[[Stag
 
     def work() -> None:
         try:
-            ingest(consumer, KafkaOptions(kafka, ALERT), member="m", stop=stop, on_commit=on_commit)
+            ingest(consumer, KafkaOptions(kafka, options), member="m", stop=stop, on_commit=on_commit)
         except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
             with changed:
                 raised.append(error)
@@ -182,11 +184,14 @@ def test_where_the_definition_allows_it_a_recreated_topic_is_read_from_its_begin
     assert committed_positions(consumer.staged, consumer.name, topic, 1) == {TopicPartition(topic, 0): 300}
 
 
-def test_a_topic_recreated_under_a_running_member_is_noticed(kafka: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [ALERT, {}], ids=["metadata often", "metadata as usual"])
+def test_a_topic_recreated_under_a_running_member_is_noticed(
+    options: dict[str, str], kafka: str, tmp_path: Path
+) -> None:
     topic = new_topic(kafka, 1)
     consumer = consumer_in(tmp_path, topic)
     produce(kafka, topic, 100, 1)
-    with pytest.raises(DataLoss, match="deleted and created again"), running(consumer, kafka) as wait:
+    with pytest.raises(DataLoss, match="deleted and created again"), running(consumer, kafka, options) as wait:
         wait(lambda commit: any(r.end == 100 for r in commit.ranges.values()))
         delete_topic(kafka, topic)
         new_topic(kafka, 1, topic)

@@ -102,7 +102,8 @@ def _placed(decoded: Decoded, origin: pa.Table, tombstone: pa.Array | None, wind
         # A tombstone has no fields, so its own timestamp places it.
         times = pc.if_else(dead, times, own.cast(_MICROS)) if tombstone is not None else own
     keys = window_keys(times, window.every)
-    rows = decoded.rows
+    # Without the declared nullability, which does not hold for tombstones.
+    rows = pa.table(decoded.rows.columns, names=decoded.rows.column_names)
     for name in beside.column_names:
         rows = rows.append_column(name, beside[name])
     rows = rows.append_column("_tombstone", dead).append_column(WINDOW, keys)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from consumers.clock import Clock
 from consumers.config import Consumer
@@ -182,7 +183,7 @@ class Stage:
 
 def _explained(error: BaseException, consumer: Consumer) -> BaseException:
     """Storage failures in an operator's words; everything else as it is."""
-    if isinstance(error, WeirError) or not isinstance(error, OSError | pa.ArrowException):
+    if isinstance(error, WeirError) or not isinstance(error, OSError | pa.ArrowException | DeltaError):
         return error
     failure = StorageError(
         f"consumer {consumer.name} could not write to {consumer.staged}: {error}. Nothing of this batch was committed and "

@@ -1,5 +1,7 @@
 """What is a row, what is not, and that neighbours have no say in it. Every probe that ever crashed a reader runs in a subprocess."""
 
+# ruff: noqa: E501 - tables of values read better with one kind a line
+
 import json
 import subprocess
 import sys
@@ -116,7 +118,13 @@ def test_a_record_is_one_object_or_it_is_rejected(record: bytes, taken: bool) ->
 
 def test_records_that_add_up_to_the_right_number_of_objects_are_not_taken_for_rows() -> None:
     reader = decoder(a="long")
-    for values in ([b'{"a":1}{"a":2}', b'{"a":3', b"}"], [b'{"s":"}', b'{"}'], [b"{}{}", b'{"x":', b"1}"], [b"{}{}", b""], [b"{}{}", b"{}\0}", b"{}"]):
+    for values in (
+        [b'{"a":1}{"a":2}', b'{"a":3', b"}"],
+        [b'{"s":"}', b'{"}'],
+        [b"{}{}", b'{"x":', b"1}"],
+        [b"{}{}", b""],
+        [b"{}{}", b"{}\0}", b"{}"],
+    ):
         taken = reader.decode(array(*values)).indices.to_pylist()
         assert taken == [i for i, value in enumerate(values) if value == b"{}"]
 
@@ -188,7 +196,14 @@ ATTACKS = [
     b'{"a":1}', b"\0", b"\n", b" ", b"\\", b"\xef\xbb\xbf", b"\xff", b"NaN", b"//", b"{}{}", b"{}null{}", b'"a":null', b"\\u0000",
     b'"t":"2013-01-01T00:00:00Z"', b'"f":1e5', b'"b":true',
 ]  # fmt: skip
-GOOD = [b"{}", b'{"a":1}', b'{"s":"x","a":2}', b'{"d":3.1}', b'{"t":"2013-01-01 00:00:00.5+01:00","x":[1,{"a":2}]}', b' {"b":true,"f":2} ']
+GOOD = [
+    b"{}",
+    b'{"a":1}',
+    b'{"s":"x","a":2}',
+    b'{"d":3.1}',
+    b'{"t":"2013-01-01 00:00:00.5+01:00","x":[1,{"a":2}]}',
+    b' {"b":true,"f":2} ',
+]
 ODD = st.lists(st.sampled_from(ATTACKS), max_size=6).map(b"".join)
 
 

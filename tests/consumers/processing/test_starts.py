@@ -1,5 +1,7 @@
 """Where a partition starts, as a table."""
 
+
+
 import pytest
 
 from consumers.errors import DataLoss

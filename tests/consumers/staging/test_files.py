@@ -1,5 +1,7 @@
 """The statistics in the log never hide a row from a reader that skips by them."""
 
+# ruff: noqa: E501 - tables of values read better with one kind a line
+
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,11 +15,12 @@ from deltalake import DeltaTable
 
 from consumers.clock import ManualClock
 from consumers.config import arrow_type
-from consumers.staging.delta import commit, local_dataset, open_table
+from consumers.staging.delta import commit, open_table
 from consumers.staging.files import write_file
+from consumers.staging.local import local_dataset
 
 VALUES: dict[str, list[Any]] = {
-    "string": ["", "a", "é", "😀", "z" * 64, "y" * 65, "\0", "\U0010ffff" * 70],
+    "string": ["", "a", "é", "😀", "z" * 64, "y" * 65, "\0", "\ud7ff" * 70, "a\U0010ffff" * 40, "\U0010ffff" * 70],
     "boolean": [True, False],
     "byte": [-128, 0, 127],
     "short": [-(2**15), 2**15 - 1],
@@ -71,11 +74,6 @@ def test_every_bound_in_the_log_includes_its_rows(tmp_path: Path) -> None:
 
 def _read(text: Any, like: Any) -> Any:
     return type(like).fromisoformat(text) if isinstance(like, date) else text
-
-
-def test_nan_and_infinity_do_not_break_the_log(tmp_path: Path) -> None:
-    table = table_of(tmp_path, pa.float64(), [[float("nan")], [float("nan"), 1.0], [None]])
-    assert local_dataset(table).count_rows(filter=pc.field("v") == 1.0) == 1
 
 
 def test_a_file_of_several_row_groups_has_the_bounds_of_all(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ Orders that differ only in neighbouring steps which touch different tables, or o
 one is run.
 """
 
+
+
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +20,8 @@ import pytest
 from consumers.clock import ManualClock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost
-from consumers.processing.strategies.buffer import Buffer, shape
 from consumers.formats import decoder_for
+from consumers.processing.strategies.buffer import Buffer, shape
 from consumers.staging.dead_letters import DeadLetterTable
 from consumers.staging.files import write_file
 from consumers.staging.log import StagedCommit

@@ -1,0 +1,159 @@
+"""The stage thread: its failures reach the poller, what is discarded is not committed, and it always ends."""
+
+
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from deltalake.exceptions import DeltaError
+
+from consumers.clock import SystemClock
+from consumers.errors import OwnershipLost, StorageError
+from consumers.processing.starts import Start
+from consumers.processing.strategies import stage as module
+from consumers.processing.strategies.stage import Stage
+from consumers.processing.strategies.writer import Hold, Owner, TableWriter, _runs
+from consumers.staging.positions import committed_positions
+from tests.consumers.parts import TP, batch, consumer, offsets
+
+ROWS = [b'{"a":0}', b"bad", b'{"a":2}']
+
+
+@pytest.fixture
+def parts(tmp_path: Path):  # type: ignore[no-untyped-def]
+    return consumer(tmp_path, batch={"max_latency_seconds": 60})
+
+
+@pytest.fixture
+def holds(parts):  # type: ignore[no-untyped-def]
+    owner = Owner(parts, "m", SystemClock())
+    return owner.acquire(owner.positions([TP]), {TP: Start(0)}, "id")[0]
+
+
+@pytest.fixture
+def stage(parts, holds) -> Iterator[Stage]:  # type: ignore[no-untyped-def]
+    made = Stage(parts, "m", SystemClock())
+    made.hold(holds, {TP: 9})
+    yield made
+    made.close()
+
+
+def test_a_flush_commits_everything_submitted_before_it(stage: Stage) -> None:
+    stage.submit(batch(ROWS))
+    stage.submit(batch(ROWS, 3))
+    assert stage.flush(10)
+    [commit] = stage.poll()
+    assert (commit.rows, commit.dead_letters, commit.lag, commit.ranges[TP].end) == (4, 2, 3, 6)
+
+
+def test_what_was_discarded_is_not_committed(stage: Stage, parts) -> None:  # type: ignore[no-untyped-def]
+    stage.submit(batch(ROWS))
+    stage.discard()
+    assert stage.flush(10)
+    assert stage.poll() == []
+    assert committed_positions(parts.staged, "c", "t", 1) == {TP: 0}
+
+
+def test_a_batch_discarded_while_it_is_decoded_is_not_committed(stage: Stage, parts, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    decoding, let_go = threading.Event(), threading.Event()
+    shape = module.shape
+
+    def slow(*arguments):  # type: ignore[no-untyped-def]
+        decoding.set()
+        let_go.wait(10)
+        return shape(*arguments)
+
+    monkeypatch.setattr(module, "shape", slow)
+    monkeypatch.setattr(Stage, "_time_left", lambda self: 0.0)  # full at once
+    stage.submit(batch(ROWS))
+    assert decoding.wait(10)
+    stage.discard()
+    stage.hold({}, {})
+    let_go.set()
+    assert stage.flush(10)
+    assert stage.poll() == []
+    assert offsets(parts.staged) + offsets(parts.dead_letters) == {}
+
+
+@pytest.mark.parametrize(
+    ("failure", "seen"), [(OSError("disk full"), StorageError), (DeltaError("no log"), StorageError), (KeyError("x"), KeyError)]
+)
+def test_a_failure_in_the_thread_reaches_the_poller(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, failure: Exception, seen: type[Exception]
+) -> None:
+    def fail(self, *more):  # type: ignore[no-untyped-def]
+        raise failure
+
+    monkeypatch.setattr(TableWriter, "write", fail)
+    stage.submit(batch(ROWS))
+    for ask in (lambda: stage.flush(10), stage.poll, lambda: stage.submit(batch(ROWS, 3))):
+        with pytest.raises(seen):
+            ask()
+
+
+def test_a_failure_after_a_commit_is_raised_once_that_commit_was_polled(stage: Stage, holds) -> None:  # type: ignore[no-untyped-def]
+    stage.submit(batch(ROWS))
+    assert stage.flush(10)
+    stage.hold({TP: Hold(99, "id")}, {})
+    stage.submit(batch(ROWS, 3))
+    assert not stage.flush(10)
+    assert [commit.rows for commit in stage.poll()] == [2]
+    with pytest.raises(OwnershipLost):
+        stage.poll()
+    stage.discard()
+    stage.hold(holds, {})
+    stage.submit(batch(ROWS, 3))
+    assert stage.flush(10)
+
+
+def test_a_flush_that_takes_too_long_says_so_and_closing_waits_for_its_commit(
+    stage: Stage,
+    parts,
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    writing, let_go = threading.Event(), threading.Event()
+    write = TableWriter.write
+
+    def slow(self, *more):  # type: ignore[no-untyped-def]
+        writing.set()
+        let_go.wait(10)
+        return write(self, *more)
+
+    monkeypatch.setattr(TableWriter, "write", slow)
+    stage.submit(batch(ROWS))
+    assert not stage.flush(0.01)
+    assert writing.wait(10)
+    let_go.set()
+    stage.close()
+    assert committed_positions(parts.staged, "c", "t", 1) == {TP: 3}
+
+
+def test_the_age_of_the_first_record_commits_by_itself(parts, holds) -> None:  # type: ignore[no-untyped-def]
+    quick = consumer(parts.staged.parent, batch={"max_latency_seconds": 0.01})
+    made = Stage(quick, "m", SystemClock())
+    made.hold(holds, {})
+    made.submit(batch(ROWS))
+    deadline = SystemClock().monotonic() + 10
+    while not (found := made.poll()) and SystemClock().monotonic() < deadline:
+        pass
+    made.close()
+    assert [commit.rows for commit in found] == [2]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "before", "runs"),
+    [
+        ([], [], 4, (4, 4)),
+        ([1, 2], [], 4, (4, 0)),
+        ([], [5, 900], 4, (6, 6)),
+        ([3], [1, 2, 5], 4, (6, 1)),
+        ([3, 9], [4, 6, 8, 10], 0, (3, 1)),
+    ],
+)
+def test_invalid_records_in_a_row_are_counted_across_batches_and_gaps(
+    good: list[int], bad: list[int], before: int, runs: tuple[int, int]
+) -> None:
+    assert _runs(np.array(good, np.int64), np.array(bad, np.int64), before) == runs
