@@ -128,6 +128,7 @@ class ConsumerConfig(_Strict):
     format: Literal["json", "raw"] = "json"
     columns: Annotated[dict[str, Column], BeforeValidator(_short_columns)] = Field(alias="schema")
     window: Annotated[Window, BeforeValidator(_short_window)]
+    group: str | None = Field(default=None, description="the Kafka consumer group; default: weir-<name>")
     batch: BatchLimits = BatchLimits()
     start: Annotated[str, BeforeValidator(_start)] = "earliest"
     invalid_records: InvalidLimits = InvalidLimits()
@@ -191,4 +192,4 @@ class Consumer(_Strict):
     @property
     def group(self) -> str:
         """The Kafka consumer group."""
-        return f"weir-{self.name}"
+        return self.config.group or f"weir-{self.name}"

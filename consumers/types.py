@@ -65,6 +65,16 @@ class Watermarks:
     low: int
     high: int
 
+    def lag(self, position: int) -> int:
+        """Records from `position` (the next offset to read) to the end.
+
+        A position past the end belongs to a log that is gone: then everything here is unread, and at least one record is said
+        to be, so that nobody takes it for caught up.
+        """
+        if position > self.high:
+            return max(1, self.high - self.low)
+        return self.high - max(position, self.low)
+
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:

@@ -9,16 +9,20 @@ from deltalake import DeltaTable
 
 from consumers.brokers.admin import KafkaAdmin
 from consumers.config import Consumer
-from consumers.errors import BrokerError
+from consumers.errors import WeirError
 from consumers.staging.log import commits
 from consumers.staging.positions import committed_positions
+from consumers.types import Watermarks
 
 _RECENT = 20
 
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """One partition. Offsets are Kafka's; None where nothing is known yet. `lag` is in records."""
+    """One partition. Offsets are Kafka's; None where nothing is known yet. `lag` is in records.
+
+    `gone` says what the topic no longer holds of what was not staged yet; empty while all is well.
+    """
 
     partition: int
     low: int
@@ -26,6 +30,7 @@ class PartitionStatus:
     position: int | None
     group_offset: int | None
     lag: int
+    gone: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,14 +61,22 @@ class ConsumerStatus:
         """Records that are not staged yet."""
         return sum(p.lag for p in self.partitions)
 
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, in words; empty while all is well."""
+        gone = [f"{self.name}: {self.topic}/{p.partition}: {p.gone}" for p in self.partitions if p.gone]
+        return [*([self.error] if self.error else []), *gone]
 
-def consumer_status(consumer: Consumer, admin: KafkaAdmin) -> ConsumerStatus:
-    """Look at Kafka and at the tables. An unreachable cluster is told in `error`; the tables are shown all the same."""
+
+def consumer_status(consumer: Consumer, admin: KafkaAdmin | WeirError) -> ConsumerStatus:
+    """Look at Kafka and at the tables. Why Kafka cannot be asked is told in `error`; the tables are shown all the same."""
     error: str | None = None
     partitions: tuple[PartitionStatus, ...] = ()
     try:
+        if isinstance(admin, WeirError):
+            raise admin
         partitions = _partitions(consumer, admin)
-    except BrokerError as problem:
+    except WeirError as problem:
         error = str(problem)
     return ConsumerStatus(
         name=consumer.name,
@@ -103,10 +116,19 @@ def _partitions(consumer: Consumer, admin: KafkaAdmin) -> tuple[PartitionStatus,
             high=mark.high,
             position=positions.get(tp),
             group_offset=group.get(tp),
-            lag=max(0, mark.high - positions.get(tp, mark.low)),
+            lag=mark.lag(positions.get(tp, mark.low)),
+            gone=_gone(positions.get(tp), mark),
         )
         for tp, mark in sorted(marks.items())
     )
+
+
+def _gone(position: int | None, mark: Watermarks) -> str:
+    if position is None or mark.low <= position <= mark.high:
+        return ""
+    if position < mark.low:
+        return f"offsets {position} to {mark.low - 1} are gone from the topic (retention)"
+    return f"the topic ends at {mark.high}, before the committed {position}: it was recreated or cut short"
 
 
 def _last_commit(staged: Path) -> int | None:

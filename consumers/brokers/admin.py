@@ -13,7 +13,13 @@ from consumers.errors import BrokerError
 from consumers.types import TopicPartition, Watermarks
 
 _AGAIN_SECONDS = 0.1
-_ELECTING = (ck.KafkaError.NOT_LEADER_FOR_PARTITION, ck.KafkaError.LEADER_NOT_AVAILABLE)
+_ELECTING = (
+    ck.KafkaError.NOT_LEADER_FOR_PARTITION,
+    ck.KafkaError.LEADER_NOT_AVAILABLE,
+    ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ck.KafkaError.NOT_COORDINATOR,
+)
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 

@@ -80,7 +80,7 @@ class Processor:
     def _step(self) -> None:
         try:
             self._offer()
-            batch = self._broker.poll(POLL_RECORDS, _POLL_SECONDS)
+            batch = self._broker.poll(min(POLL_RECORDS, self._consumer.config.batch.max_records), _POLL_SECONDS)
             if batch is not None:
                 self._seen |= {tp: r.end for tp, r in batch.ranges.items()}
                 self._held.append(batch)

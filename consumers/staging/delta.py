@@ -15,6 +15,8 @@ from consumers.staging.history import commit_infos
 from consumers.staging.log import METADATA_KEY
 
 _RETRIES = 100
+# The log says which offsets every commit accounts for, so nobody's OPTIMIZE or VACUUM may expire it.
+_CONFIGURATION = {"delta.enableExpiredLogCleanup": "false"}
 
 
 def open_table(path: Path, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
@@ -22,7 +24,9 @@ def open_table(path: Path, schema: pa.Schema, partition_by: Sequence[str] = ()) 
     if not DeltaTable.is_deltatable(str(path)):
         path.mkdir(parents=True, exist_ok=True)
         try:
-            DeltaTable.create(str(path), schema=schema, partition_by=list(partition_by), mode="error")
+            DeltaTable.create(
+                str(path), schema=schema, partition_by=list(partition_by), mode="error", configuration=_CONFIGURATION
+            )
         except DeltaError:
             # Somebody else created it in between, or it cannot be created; opening it tells which.
             if not DeltaTable.is_deltatable(str(path)):

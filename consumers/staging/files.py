@@ -42,22 +42,28 @@ class NewFile:
 def write_file(table: Path, rows: pa.Table, window: str | None, clock: Clock) -> NewFile:
     """Write `rows` (without the window column when `window` is given) as one file.
 
-    zstd, row groups of 128 Ki rows, statistics for every column, so that a reader skips what it does not need.
+    zstd, row groups of 128 Ki rows, statistics for every column, so that a reader skips what it does not need. Raises OSError
+    when the storage does not take it; no part of the file is left behind then.
     """
     folder = f"{WINDOW}={window}/" if window is not None else ""
     path = f"{folder}part-{uuid.uuid4().hex}.zstd.parquet"
     target = table / path
     target.parent.mkdir(parents=True, exist_ok=True)
     written: list[pq.FileMetaData] = []
-    pq.write_table(
-        rows,
-        target,
-        compression="zstd",
-        compression_level=1,
-        row_group_size=_ROW_GROUP,
-        store_schema=False,
-        metadata_collector=written,
-    )
+    try:
+        pq.write_table(
+            rows,
+            target,
+            compression="zstd",
+            compression_level=1,
+            row_group_size=_ROW_GROUP,
+            store_schema=False,
+            metadata_collector=written,
+        )
+    except (OSError, RuntimeError) as error:
+        # A disk that fills while the footer is written shows as a RuntimeError about metadata that is not there.
+        target.unlink(missing_ok=True)
+        raise OSError(f"{target} could not be written: {error}") from error
     return NewFile(
         path=path,
         window=window,

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from consumers.errors import ConfigError
+from consumers.errors import ConfigError, WeirError
 from orchestration.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def status(
     name: Annotated[str | None, typer.Argument(help="A consumer; all of them when left out.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Positions, lag and tables of the consumers, from Kafka and the Delta logs."""
+    """Positions, lag and tables of the consumers, from Kafka and the Delta logs; exit code 1 when something is wrong."""
     from consumers.brokers.admin import KafkaAdmin
     from consumers.brokers.options import KafkaOptions
     from orchestration.catalog import consumers
@@ -35,17 +35,27 @@ def status(
     known = consumers(settings)
     if name is not None and name not in known:
         raise ConfigError(f"there is no consumer '{name}': there are {', '.join(known) or 'none yet'}")
-    admin = KafkaAdmin(KafkaOptions(bootstrap_servers(settings)))
+    admin: KafkaAdmin | WeirError
+    try:
+        admin = KafkaAdmin(KafkaOptions(bootstrap_servers(settings)))
+    except WeirError as error:
+        admin = error
     found = [consumer_status(known[each], admin) for each in ([name] if name else known)]
     if as_json:
         typer.echo(json.dumps([asdict(each) | {"lag": each.lag} for each in found], indent=2))
-        return
+    else:
+        _show(found, name is not None)
+    if any(problem for each in found for problem in each.problems):
+        raise typer.Exit(1)
+
+
+def _show(found: "list[ConsumerStatus]", by_partition: bool) -> None:
     _out.print(_overview(found))
     for each in found:
-        if name is not None:
+        if by_partition:
             _out.print(_by_partition(each))
-        if each.error:
-            _out.print(f"{each.name}: {each.error}")
+    for problem in dict.fromkeys(problem for each in found for problem in each.problems):
+        _out.print(problem)
 
 
 def _overview(found: "list[ConsumerStatus]") -> Table:
@@ -82,4 +92,4 @@ def _offset(value: int | None) -> str:
 
 
 def _when(ms: int | None) -> str:
-    return "-" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return "-" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%m-%d %H:%M:%SZ")

@@ -44,7 +44,7 @@ def complete(
     elif there != whole.records:
         raise LocalError(
             f"topic {topic} holds {there:,} records, the sample has {whole.records:,}: it was written by something else. "
-            "Nothing was changed. `weir kafka produce --recreate` starts the topic anew; WEIR_HOME names another place"
+            "Nothing was changed. `weir demo --fresh` starts this home anew; WEIR_HOME names another place"
         )
     return whole
 

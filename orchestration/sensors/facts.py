@@ -66,7 +66,7 @@ def next_offsets(kafka: Watermarked, consumer: Consumer, marks: Mapping[TopicPar
 
 def total_lag(marks: Mapping[TopicPartition, Watermarks], positions: Mapping[TopicPartition, int]) -> int:
     """Records between the positions and the high watermarks."""
-    return sum(max(0, mark.high - max(positions[tp], mark.low)) for tp, mark in marks.items())
+    return sum(mark.lag(positions[tp]) for tp, mark in marks.items())
 
 
 def recent_commits(consumer: Consumer, newest: int) -> list[StagedCommit]:

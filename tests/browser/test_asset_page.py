@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.browser import open_page
 from tests.integration.platform import Platform
@@ -23,7 +23,7 @@ def page() -> Iterator[Page]:
 
 def test_the_staged_assets_page_shows_rows_and_lag(page: Page, platform: Platform, tmp_path: Path) -> None:
     platform.until(lambda: platform.staged_all("weather"), "weather is staged", 180)
-    platform.until(lambda: platform.materializations("staged", "weather") != [], "it is mirrored", 60)
+    platform.until(lambda: platform.mirrored("weather"), "every commit is mirrored", 60)
     last = platform.materializations("staged", "weather")[-1]
     page.goto(f"{platform.dagster.url}/assets/staged/weather")
     try:
@@ -35,6 +35,6 @@ def test_the_staged_assets_page_shows_rows_and_lag(page: Page, platform: Platfor
         page.screenshot(path=tmp_path / "staged-asset.png", full_page=True)
 
 
-def value_of(page: Page, name: str):  # noqa: ANN201
+def value_of(page: Page, name: str) -> Locator:
     """The cell beside a metadata key."""
     return page.get_by_role("row").filter(has=page.get_by_text(name, exact=True)).get_by_role("cell").last

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from consumers.config import Consumer, ConsumerConfig
 

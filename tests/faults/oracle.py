@@ -7,8 +7,9 @@ the content that it was produced with.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from consumers.config import Consumer
@@ -73,9 +74,7 @@ def group_ahead(consumer: Consumer, group: Mapping[TopicPartition, int]) -> tupl
 def staged_digests(consumer: Consumer) -> list[tuple[Place, str]]:
     """Place and content of every staged row that is no tombstone."""
     rows = _rows(consumer.staged, ["_partition", "_offset", "id", "text", "_tombstone"])
-    return [
-        ((r["_partition"], r["_offset"]), digest(value_of(r["id"], r["text"]))) for r in rows if not r["_tombstone"]
-    ]
+    return [((r["_partition"], r["_offset"]), digest(value_of(r["id"], r["text"]))) for r in rows if not r["_tombstone"]]
 
 
 def dead_letter_digests(consumer: Consumer) -> list[tuple[Place, str]]:
@@ -100,11 +99,11 @@ def gaps(consumer: Consumer) -> list[str]:
     return found
 
 
-def _rows(table: object, columns: list[str]) -> list[dict[str, object]]:
+def _rows(table: Path, columns: list[str]) -> list[dict[str, Any]]:
     if not DeltaTable.is_deltatable(str(table)):
         return []
-    found: pa.Table = DeltaTable(str(table)).to_pyarrow_table(columns=columns)
-    return found.to_pylist()
+    found: list[dict[str, Any]] = DeltaTable(table).to_pyarrow_table(columns=columns).to_pylist()
+    return found
 
 
 def _sorted(places: Iterable[Place]) -> tuple[Place, ...]:

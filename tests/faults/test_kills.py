@@ -43,7 +43,7 @@ def test_a_kill_loses_nothing_and_repeats_nothing(point: str, kafka: str, tmp_pa
     order = Order(kafka, consumer.model_dump_json(by_alias=True), options=STATIC)
     admin = KafkaAdmin(KafkaOptions(kafka))
     kills = plan(point, SEED)
-    print(f"seed {SEED}: {kills}")
+    print(f"seed {SEED}: {kills}")  # noqa: T201 - pytest shows it beside a failure
     for number, (where, call) in enumerate(kills):
         with child(replace(order, point=where, call=call), tmp_path / "child.log") as victim:
             assert victim.end() == -signal.SIGKILL, f"kill {number} at call {call} did not happen: {victim.said}"

@@ -24,8 +24,7 @@ TP = TopicPartition("t-oracle", 0)
 COUNT = 40
 MALFORMED = {5, 17}
 LEDGER = [
-    Sent(0, n, digest(malformed_value(n) if n in MALFORMED else value_of(n, f"text {n}")), n in MALFORMED)
-    for n in range(COUNT)
+    Sent(0, n, digest(malformed_value(n) if n in MALFORMED else value_of(n, f"text {n}")), n in MALFORMED) for n in range(COUNT)
 ]
 
 

@@ -10,7 +10,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from consumers.brokers.admin import KafkaAdmin
 from consumers.brokers.options import KafkaOptions
 from consumers.clock import SystemClock
 from consumers.config import Consumer
+from consumers.staging.log import commits
 from consumers.types import TopicPartition, Watermarks
 from orchestration.catalog import consumers
 from orchestration.local import samples, watch
@@ -45,13 +46,13 @@ _clock = SystemClock()
 
 @dataclass
 class Platform:
-    """A running platform. `produced` counts the records that each topic was given so far."""
+    """A running platform."""
 
     settings: Settings
     bootstrap_servers: str
     dagster: Dagster
     instance: dg.DagsterInstance
-    produced: dict[str, int] = field(default_factory=dict)
+    admin: KafkaAdmin
 
     def consumer(self, name: str) -> Consumer:
         """A consumer with its tables' places."""
@@ -59,12 +60,18 @@ class Platform:
 
     def marks(self, topic: str) -> dict[TopicPartition, Watermarks]:
         """The topic's watermarks."""
-        return KafkaAdmin(KafkaOptions(self.bootstrap_servers)).watermarks(topic)
+        return self.admin.watermarks(topic)
 
     def staged_all(self, name: str) -> bool:
         """Whether every record of the topic is accounted for."""
         found = watch.staged(self.consumer(name), self.marks(name))
         return found.done >= found.total
+
+    def mirrored(self, name: str) -> bool:
+        """Whether every window of every commit is in the event log, those of a moment ago included."""
+        wanted = {(commit.commit_id, window) for commit in commits(self.consumer(name).staged) for window in commit.windows}
+        events = self.materializations("staged", name)
+        return wanted == {(event.metadata["commit_id"].value, event.metadata["window"].value) for event in events}
 
     def computed(self, output: str) -> bool:
         """Whether every window of a job's output is up to date and no run works on it any more."""
@@ -166,8 +173,7 @@ class Platform:
         """Wait until the condition holds; the seconds that took. Fails the test with the platform's state after `seconds`."""
         began = _clock.monotonic()
         while not condition():
-            if self.dagster.process.poll() is not None:
-                pytest.fail(f"Dagster ended while waiting for: {what}\n{self._log()}")
+            self.dagster.require_alive()
             if _clock.monotonic() - began > seconds:
                 pytest.fail(f"not within {seconds:g} s: {what}\n{self._sensors()}\n{self._log()}")
             _clock.sleep(_POLL_SECONDS)
@@ -190,12 +196,13 @@ def running_platform(folder: Path) -> Iterator[Platform]:
     """A platform with filled topics, whose sensors have just been switched on; stopped at the end."""
     settings = settings_in(folder)
     with running_cluster(settings) as bootstrap_servers:
-        produced = {name: samples.produce(name, bootstrap_servers, limit=limit).records for name, limit in RECORDS.items()}
+        for name, limit in RECORDS.items():
+            samples.produce(name, bootstrap_servers, limit=limit)
         with (
             running_dagster(settings, bootstrap_servers, port=0) as dagster,
             dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance,
         ):
-            yield Platform(settings, bootstrap_servers, dagster, instance, produced)
+            yield Platform(settings, bootstrap_servers, dagster, instance, KafkaAdmin(KafkaOptions(bootstrap_servers)))
 
 
 _SHARED: pytest.StashKey[Platform] = pytest.StashKey()

@@ -95,9 +95,7 @@ def test_records_taken_by_retention_stop_the_consumer_with_their_offsets(kafka: 
     assert committed_positions(consumer.staged, consumer.name, topic, 2)[TopicPartition(topic, 0)] == 200
 
 
-def test_where_the_definition_allows_it_lost_records_are_recorded_and_the_rest_is_staged(
-    kafka: str, tmp_path: Path
-) -> None:
+def test_where_the_definition_allows_it_lost_records_are_recorded_and_the_rest_is_staged(kafka: str, tmp_path: Path) -> None:
     topic = new_topic(kafka, 2)
     consumer = consumer_in(tmp_path, topic, on_data_loss="record")
     ledger = produce(kafka, topic, 200, 2)
@@ -110,7 +108,7 @@ def test_where_the_definition_allows_it_lost_records_are_recorded_and_the_rest_i
     left = [record for record in later if record.partition != 0 or record.offset >= start + 50]
     assert audit(consumer, ledger + left, offsets_by_partition(later)) == Findings()
     assert lost_ranges(consumer) == {TopicPartition(topic, 0): OffsetRange(start, start + 50)}
-    assert [commit.kind for commit in heard][0] == "acquire", "the listener hears of the loss"
+    assert heard[0].lost == lost_ranges(consumer), "the listener hears of the loss"
 
 
 def test_a_running_member_names_the_offsets_that_retention_takes_before_it(kafka: str, tmp_path: Path) -> None:
@@ -185,9 +183,7 @@ def test_where_the_definition_allows_it_a_recreated_topic_is_read_from_its_begin
 
 
 @pytest.mark.parametrize("options", [ALERT, {}], ids=["metadata often", "metadata as usual"])
-def test_a_topic_recreated_under_a_running_member_is_noticed(
-    options: dict[str, str], kafka: str, tmp_path: Path
-) -> None:
+def test_a_topic_recreated_under_a_running_member_is_noticed(options: dict[str, str], kafka: str, tmp_path: Path) -> None:
     topic = new_topic(kafka, 1)
     consumer = consumer_in(tmp_path, topic)
     produce(kafka, topic, 100, 1)
@@ -214,11 +210,8 @@ def test_a_position_past_the_end_stops_the_consumer_and_is_recorded_where_allowe
     ledger += produce(kafka, topic, 20, 1, first=120)
     caught_up(allowing, kafka)
     assert lost_ranges(consumer) == {TopicPartition(topic, 0): OffsetRange(120, 150)}
-    assert [record.offset for record in ledger][-1] == 139
     # What stood between the old position and the cut is not known to the table any more; what came after it is there.
-    assert {place for place, _ in staged_digests(consumer)} >= {
-        (0, r.offset) for r in ledger[120:] if not r.malformed
-    }
+    assert {place for place, _ in staged_digests(consumer)} >= {(0, r.offset) for r in ledger[120:] if not r.malformed}
 
 
 def push_position(consumer: Consumer, topic: str, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""What real Kafka does to a running member: rebalances, transactions, slow tables, stops, a broker that dies; and what arrives."""
+"""What real Kafka does to a running member: rebalances, transactions, slow tables, stops, a broker that dies."""
 
 import signal
 import threading
@@ -46,9 +46,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(150)]
 
 def caught_up(consumer: Consumer, kafka: str) -> IngestResult:
     """Stage what the topic holds now."""
-    result = ingest(
-        consumer, KafkaOptions(kafka), member="m", stop=threading.Event(), until_caught_up=True, max_seconds=60
-    )
+    result = ingest(consumer, KafkaOptions(kafka), member="m", stop=threading.Event(), until_caught_up=True, max_seconds=60)
     assert result.reason == "caught up"
     return result
 
@@ -87,9 +85,7 @@ def member(consumer: Consumer, kafka: str, name: str = "m", options: dict[str, s
 
     def work() -> None:
         try:
-            heard.result = ingest(
-                consumer, KafkaOptions(kafka, options or {}), member=name, stop=stop, on_commit=heard.add
-            )
+            heard.result = ingest(consumer, KafkaOptions(kafka, options or {}), member=name, stop=stop, on_commit=heard.add)
         except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
             heard.raised.append(error)
             with heard.changed:
@@ -193,7 +189,8 @@ def test_a_slow_table_pauses_the_member_which_keeps_its_partitions(
     tiny = {"max_records": 200, "max_bytes": 16_384, "max_latency_seconds": 0.2}
     consumer = consumer_in(tmp_path, topic, batch=tiny)
     ledger = produce(kafka, topic, 3_000, 2)
-    pauses, lost = [], []
+    pauses: list[int] = []
+    lost: list[object] = []
     wait, real, pause = threading.Event(), StagedTable.commit, KafkaGroupMember.pause
 
     def slow(self: StagedTable, *args: Any) -> StagedCommit:
@@ -241,7 +238,7 @@ def test_a_stop_in_the_middle_ends_soon_and_the_next_run_goes_on(
 def test_keys_headers_timestamps_and_tombstones_arrive_as_they_were_sent(kafka: str, tmp_path: Path) -> None:
     topic = new_topic(kafka, 1)
     consumer = consumer_in(tmp_path, topic)
-    headers = [("a", b"\x00\xff"), ("a", b"again"), ("empty", b""), ("none", None)]
+    headers: list[tuple[str, str | bytes | None]] = [("a", b"\x00\xff"), ("a", b"again"), ("empty", b""), ("none", None)]
     producer = ck.Producer({"bootstrap.servers": kafka})
     producer.produce(topic, value_of(1, "x"), b"\x00key", timestamp=FIRST_MS + 1, headers=headers)
     producer.produce(topic, None, b"gone", timestamp=FIRST_MS + 2)
@@ -301,9 +298,7 @@ def test_group_offsets_that_a_kill_left_behind_are_committed_by_the_next_member(
     assert {tp.partition: offset for tp, offset in admin.group_offsets(consumer.group, topic).items()} == ends
 
 
-def test_a_member_that_the_group_has_no_partition_for_ends(
-    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_that_the_group_has_no_partition_for_ends(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = new_topic(kafka, 1)
     consumer = consumer_in(tmp_path, topic)
     ledger = produce(kafka, topic, 100, 1)

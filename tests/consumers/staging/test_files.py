@@ -81,3 +81,14 @@ def test_a_file_of_several_row_groups_has_the_bounds_of_all(tmp_path: Path) -> N
     stats = json.loads(file.stats)
     assert (stats["numRecords"], stats["minValues"], stats["maxValues"]) == (300_000, {"v": 0}, {"v": 299_999})
     assert (file.rows, file.modified_ms, file.size) == (300_000, 5000, (tmp_path / file.path).stat().st_size)
+
+
+def test_a_file_that_the_disk_does_not_take_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_rows: pa.Table, target: Path, **_: object) -> None:
+        target.write_bytes(b"PAR1")
+        raise RuntimeError("file metadata is only available after writer close")
+
+    monkeypatch.setattr("consumers.staging.files.pq.write_table", full)
+    with pytest.raises(OSError, match="could not be written"):
+        write_file(tmp_path, pa.table({"a": [1]}), "2026-01-01", ManualClock())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
