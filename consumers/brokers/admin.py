@@ -28,6 +28,7 @@ class KafkaAdmin:
 
     def __init__(self, options: KafkaOptions, timeout: float = 5.0, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
+        self._options = options
         self._address = options.bootstrap_servers
         self._timeout = timeout
         self._client = AdminClient({**options.client(), "socket.timeout.ms": int(timeout * 1000)})
@@ -59,16 +60,15 @@ class KafkaAdmin:
 
     def group_offsets(self, group: str, topic: str) -> dict[TopicPartition, int]:
         """What the group has committed, by partition; partitions without a commit are absent."""
-        request = ck.ConsumerGroupTopicPartitions(group)
-        answer = self._ask(
-            f"the offsets of group {group}",
-            lambda: self._client.list_consumer_group_offsets([request], request_timeout=self._timeout)[group],
-        )
-        return {
-            TopicPartition(tp.topic, tp.partition): tp.offset
-            for tp in answer.topic_partitions
-            if tp.topic == topic and tp.offset >= 0
-        }
+        asked = [ck.TopicPartition(topic, partition) for partition in range(self.partitions(topic))]
+        # Not `list_consumer_group_offsets`: while the group's coordinator loads or moves, librdkafka 2.16 goes to a consumer that
+        # an admin client has not, and the process dies. A consumer that subscribes to nothing does not become a member.
+        reader = ck.Consumer({**self._options.client(), "group.id": group, "enable.auto.commit": False})
+        try:
+            answer = self._again(f"the offsets of group {group}", lambda: reader.committed(asked, timeout=self._timeout))
+        finally:
+            reader.close()
+        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in answer if tp.offset >= 0}
 
     def _describe(self, topic: str) -> Any:
         names = ck.TopicCollection([topic])
@@ -96,15 +96,19 @@ class KafkaAdmin:
         return found
 
     def _ask(self, what: str, question: Callable[[], Any], asked: Any = None) -> Any:
+        """The answer of a future; `asked` is the first one, where the question was put already."""
+        waiting = [asked] if asked else []
+        return self._again(what, lambda: (waiting.pop() if waiting else question()).result(timeout=self._timeout + 1))
+
+    def _again(self, what: str, answer: Callable[[], Any]) -> Any:
         """The answer, asked for again while the cluster says that it will know soon (a leader is being elected)."""
         deadline = self._clock.monotonic() + self._timeout
         while True:
             try:
-                return (asked or question()).result(timeout=self._timeout + 1)
+                return answer()
             except (KafkaException, TimeoutError) as error:
                 if not passing(error) or self._clock.monotonic() > deadline:
                     raise BrokerError(f"Kafka at {self._address} did not tell {what}: {describe(error)}") from error
-            asked = None
             self._clock.sleep(_AGAIN_SECONDS)
 
 
