@@ -35,7 +35,7 @@ test: setup ## All tests, with real Kafka, Spark, Dagster
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 15 $(ARGS)
 
 test-unit: setup ## Tests that need neither Kafka nor a JVM
-	$(BIN)/python -m pytest -m "not integration and not spark and not faults and not browser" $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not integration and not spark and not faults and not browser" $(ARGS)
 
 check: setup ## Lint, types, import contracts, Dagster definitions
 	$(BIN)/ruff check .

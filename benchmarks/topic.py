@@ -27,6 +27,7 @@ DEFINITION = ConsumerConfig.model_validate(
             "booked_at": {"type": "timestamp", "nullable": False},
             "note": "string",
             "city": "string",
+            "currency": {"type": "string", "nullable": False},
         },
         "window": "hour",
         "batch": {"max_records": 200_000, "max_latency_seconds": 10.0},
@@ -66,5 +67,6 @@ def values(records: int, seed: int = 1) -> Iterator[bytes]:
                 "booked_at": f"2026-01-{1 + i % 28:02d}T{i % 24:02d}:{i % 60:02d}:00Z",
                 "note": None if i % 3 else "paid by card",
                 "city": cities[i % 5],
+                "currency": "EUR",
             }
         )

@@ -15,7 +15,7 @@ from orchestration.local.errors import LocalError
 from orchestration.settings import Settings
 
 if TYPE_CHECKING:
-    from orchestration.local.verify import Verdict
+    from orchestration.demo.verify import Verdict
 
 app = typer.Typer(add_completion=False)
 _out = Console(highlight=False, soft_wrap=True)
@@ -30,8 +30,8 @@ def demo(
     minutes: Annotated[float, typer.Option(min=1, help="Give up after this long.")] = 15.0,
 ) -> None:
     """Fill the sample topics, let Dagster stage and compute everything, and compare the result with the source files."""
+    from orchestration.demo.job import Demo
     from orchestration.local import cluster
-    from orchestration.local.demo import Demo
     from orchestration.local.stack import running_dagster, unfinished_runs, wait_for_interrupt
 
     settings = Settings.load()

@@ -87,10 +87,11 @@ def produce(  # typer calls it by name
     recreate: Annotated[bool, typer.Option("--recreate", help="Delete the topic and its records first.")] = False,
 ) -> None:
     """Write a sample topic's records. Run twice, they are there twice, unless --recreate is given."""
-    from orchestration.local import cluster, samples
+    from orchestration.local import cluster
+    from orchestration.samples import produce
 
     bootstrap_servers = cluster.bootstrap_servers(Settings.load())
-    topics = list(samples.SAMPLES) if topic == "all" else [samples.sample(topic).topic]
+    topics = list(produce.SAMPLES) if topic == "all" else [produce.sample(topic).topic]
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -101,7 +102,7 @@ def produce(  # typer calls it by name
     with Progress(*columns, console=Console(stderr=True)) as bars:
         for name in topics:
             bar = bars.add_task(name, total=None)
-            done = samples.produce(
+            done = produce.produce(
                 name,
                 bootstrap_servers,
                 malformed=malformed,

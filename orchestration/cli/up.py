@@ -22,8 +22,9 @@ def up(
     rate: Annotated[float, typer.Option(min=0, help="Flights replayed a second; 0 replays none.")] = 200.0,
 ) -> None:
     """Start Kafka, a live replay of flights, Dagster's webserver and daemon; Ctrl-C ends all that this started."""
-    from orchestration.local import cluster, sampling
+    from orchestration.local import cluster
     from orchestration.local.stack import running_dagster, wait_for_interrupt
+    from orchestration.samples import complete
 
     settings = Settings.load()
     with Console(stderr=True).status("Starting Kafka (the first time its jars are fetched, about half a minute)"):
@@ -31,7 +32,7 @@ def up(
     try:
         _out.print(f"Kafka     {started.bootstrap_servers}")
         for topic in ("weather", "transactions"):
-            sampling.complete(topic, started.bootstrap_servers)
+            complete.complete(topic, started.bootstrap_servers)
         with (
             Console(stderr=True).status("Starting Dagster"),
             running_dagster(settings, started.bootstrap_servers, port) as dagster,
@@ -49,13 +50,13 @@ def up(
 @contextmanager
 def _replaying(bootstrap_servers: str, rate: float) -> Iterator[None]:
     """Flights, `rate` a second, from where the topic ends, on a thread that ends with the block."""
-    from orchestration.local import sampling
+    from orchestration.samples import complete
 
     stop = threading.Event()
 
     def replay() -> None:
         try:
-            sampling.replay_from_end("flights", bootstrap_servers, rate, stop)
+            complete.replay_from_end("flights", bootstrap_servers, rate, stop)
         except WeirError as error:
             _out.print(f"The replay of flights ended: {error}")
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dagster import DagsterInstance
+
 from consumers.clock import Clock, SystemClock
 from orchestration.local.errors import LocalError
 from orchestration.local.supervisor import Supervisor
@@ -57,6 +59,9 @@ def running_dagster(settings: Settings, bootstrap_servers: str, port: int, clock
     _require_free(port)
     home = dagster_home(settings)
     log = home / "dagster.log"
+    # Made here, once: three processes that start together on an empty home would race to create its databases.
+    with DagsterInstance.from_config(str(home)):
+        pass
     commands = _commands(home, port, _free_port())
     with Supervisor(commands, settings.project, _environment(settings, home, bootstrap_servers), log) as supervisor:
         stack = Dagster(f"http://127.0.0.1:{port}", home, log, supervisor)
@@ -74,9 +79,9 @@ def _commands(home: Path, port: int, code_port: int) -> dict[str, list[str]]:
         f"load_from:\n  - grpc_server: {{host: 127.0.0.1, port: {code_port}, location_name: weir}}\n", encoding="utf-8"
     )
     python = [sys.executable, "-m"]
-    code = ["dagster", "code-server", "start", "-m", "orchestration.definitions", "-h", "127.0.0.1", "-p", str(code_port)]
+    code = ["dagster", "code-server", "start", "-m", "orchestration.definitions", "--location-name", "weir"]
     return {
-        "code server": [*python, *code],
+        "code server": [*python, *code, "-h", "127.0.0.1", "-p", str(code_port)],
         "webserver": [*python, "dagster_webserver", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(port)],
         "daemon": [*python, "dagster._daemon", "run", "-w", str(workspace)],
     }

@@ -26,6 +26,7 @@ class Supervisor:
         self._env = env
         self._log = log
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._parents: set[int] = set()
         self._restarts = 0
         self._ending = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="supervisor", daemon=True)
@@ -56,11 +57,28 @@ class Supervisor:
     def _watch(self) -> None:
         while not self._ending.wait(_LOOK_SECONDS):
             for name, child in list(self._children.items()):
-                if child.poll() is not None and self._restarts < _MOST_RESTARTS:
+                if self._restarts < _MOST_RESTARTS and (what := self._dead(child)):
                     self._restarts += 1
                     with self._log.open("a") as output:
-                        output.write(f"{name} ended with {child.returncode}; starting it again\n")
+                        output.write(f"{name} {what}; starting it again\n")
+                    end([child])
                     self._start(name)
+
+    def _dead(self, child: "subprocess.Popen[bytes]") -> str:
+        """Why a child is of no use any more; empty while it is.
+
+        Dagster's code server is a proxy before a process that does the work. The proxy does not notice when that one dies, so a
+        process that had children and has none counts as dead.
+        """
+        if child.poll() is not None:
+            return f"ended with {child.returncode}"
+        try:
+            children = psutil.Process(child.pid).children()
+        except psutil.NoSuchProcess:
+            return ""
+        if children:
+            self._parents.add(child.pid)
+        return "lost the process that works for it" if child.pid in self._parents and not children else ""
 
 
 def end(processes: Sequence["subprocess.Popen[bytes]"]) -> None:

@@ -1,7 +1,5 @@
 """A definition is right, or the message says what is wrong with it."""
 
-
-
 from pathlib import Path
 from typing import Any
 

@@ -24,9 +24,10 @@ from consumers.config import Consumer
 from consumers.staging.log import commits
 from consumers.types import TopicPartition, Watermarks
 from orchestration.catalog import consumers
-from orchestration.local import samples, watch
+from orchestration.demo import watch
 from orchestration.local.cluster import running_cluster
 from orchestration.local.stack import Dagster, dagster_home, running_dagster
+from orchestration.samples import produce
 from orchestration.settings import Settings
 from tests.kafka_fixture import settings_in
 
@@ -197,7 +198,7 @@ def running_platform(folder: Path) -> Iterator[Platform]:
     settings = settings_in(folder)
     with running_cluster(settings) as bootstrap_servers:
         for name, limit in RECORDS.items():
-            samples.produce(name, bootstrap_servers, limit=limit)
+            produce.produce(name, bootstrap_servers, limit=limit)
         with (
             running_dagster(settings, bootstrap_servers, port=0) as dagster,
             dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance,

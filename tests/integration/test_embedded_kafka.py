@@ -10,8 +10,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from orchestration.local import cluster, process, samples, state
+from orchestration.local import cluster, process, state
 from orchestration.local.errors import LocalError
+from orchestration.samples import produce
 from tests.kafka_fixture import kafka, settings_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -19,13 +20,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 def stored(bootstrap_servers: str, topic: str) -> list[tuple[bytes | None, bytes | None, int]]:
     """Every (key, value, timestamp) of a topic."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": "test", "auto.offset.reset": "earliest"}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "test", "auto.offset.reset": "earliest"})
     try:
-        parts = [
-            TopicPartition(topic, number) for number in consumer.list_topics(topic).topics[topic].partitions
-        ]
+        parts = [TopicPartition(topic, number) for number in consumer.list_topics(topic).topics[topic].partitions]
         wanted = sum(consumer.get_watermark_offsets(part)[1] for part in parts)
         consumer.assign([TopicPartition(topic, part.partition, 0) for part in parts])
         found = []
@@ -58,11 +55,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_what_is_produced_can_be_consumed_as_it_was_made(shared: str) -> None:
-    produced = samples.produce("transactions", shared, limit=3000, malformed=0.05)
-    chosen = samples.sample("transactions")
-    frame = chosen.frame(samples.SEED)[:3000]
-    broken = samples.malformed_rows(3000, 0.05)
-    expected = [tuple(record) for record in samples.records(chosen, frame, broken, samples.SEED)]
+    produced = produce.produce("transactions", shared, limit=3000, malformed=0.05)
+    chosen = produce.sample("transactions")
+    frame = chosen.frame(produce.SEED)[:3000]
+    broken = produce.malformed_rows(3000, 0.05)
+    expected = [tuple(record) for record in produce.records(chosen, frame, broken, produce.SEED)]
     assert (produced.records, produced.malformed, produced.failed) == (3000, int(broken.sum()), 0)
     assert sorted(stored(shared, "transactions")) == sorted(expected)
 
@@ -70,7 +67,7 @@ def test_what_is_produced_can_be_consumed_as_it_was_made(shared: str) -> None:
 def test_after_kill_9_the_next_up_has_the_old_records(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     with kafka(tmp_path) as bootstrap_servers:
-        samples.produce("weather", bootstrap_servers, limit=2000)
+        produce.produce("weather", bootstrap_servers, limit=2000)
         before = stored(bootstrap_servers, "weather")
         kill(tmp_path)
         with pytest.raises(LocalError, match="no Kafka cluster runs"):
@@ -106,14 +103,14 @@ def test_an_occupied_port_is_one_clear_line_and_nothing_is_started(tmp_path: Pat
 
 
 def test_a_topic_made_anew_has_only_its_new_records(shared: str) -> None:
-    samples.produce("weather", shared, limit=50)
-    assert samples.create_topics(shared, [samples.sample("weather")]) == ()
-    samples.produce("weather", shared, limit=20, recreate=True)
+    produce.produce("weather", shared, limit=50)
+    assert produce.create_topics(shared, [produce.sample("weather")]) == ()
+    produce.produce("weather", shared, limit=20, recreate=True)
     assert len(stored(shared, "weather")) == 20
 
 
 def test_a_replay_that_is_stopped_has_delivered_what_it_said(shared: str) -> None:
-    replay = samples.replay(shared, rate=2000.0, start=100)
+    replay = produce.replay(shared, rate=2000.0, start=100)
     sent = next(number for number in replay if number >= 400)
     replay.close()
     assert len(stored(shared, "flights")) == sent
@@ -124,9 +121,7 @@ def test_a_broker_that_cannot_start_is_explained_in_one_line(tmp_path: Path) -> 
     with kafka(tmp_path):
         cluster.down(settings)
         (tmp_path / "kafka" / "broker-1" / "data" / "meta.properties").unlink()
-        with pytest.raises(
-            LocalError, match=r"broker 1 ended while starting: .*meta\.properties.*see .*kafka\.log"
-        ) as raised:
+        with pytest.raises(LocalError, match=r"broker 1 ended while starting: .*meta\.properties.*see .*kafka\.log") as raised:
             cluster.up(settings)
         assert "\n" not in str(raised.value)
         assert cluster.down(settings) == ()
@@ -136,7 +131,7 @@ def test_three_brokers_replicate_and_one_that_was_killed_comes_back(tmp_path: Pa
     settings = settings_in(tmp_path)
     with kafka(tmp_path, brokers=3) as bootstrap_servers:
         assert bootstrap_servers.count(",") == 2
-        samples.produce("weather", bootstrap_servers, limit=1000)
+        produce.produce("weather", bootstrap_servers, limit=1000)
         seen = AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics("weather", timeout=10)
         assert {len(part.replicas) for part in seen.topics["weather"].partitions.values()} == {3}
         victim = process.find(tmp_path / "kafka" / "broker-2")

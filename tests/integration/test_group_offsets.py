@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.local.topics import create_topics
+from orchestration.samples.topics import create_topics
 from tests.kafka_fixture import kafka
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

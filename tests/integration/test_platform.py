@@ -9,17 +9,18 @@ from contextlib import contextmanager
 
 import psutil
 import pytest
-from dagster import AssetMaterialization, DagsterRunStatus
+from dagster import AssetMaterialization, DagsterRunStatus, RunsFilter
 from deltalake import DeltaTable
 
 from consumers.brokers.producer import IdempotentProducer
 from consumers.staging.log import commits
 from orchestration import mirror
 from orchestration.components.spark_state import Output, read_output
-from orchestration.local import sampling, verify
-from orchestration.local.records import malformed_rows, records, sample
-from orchestration.local.samples import Produced
-from orchestration.local.sources import SEED
+from orchestration.demo import verify
+from orchestration.samples import complete
+from orchestration.samples.produce import Produced
+from orchestration.samples.records import malformed_rows, records, sample
+from orchestration.samples.sources import SEED
 from tests.integration.platform import RECORDS, Platform, newest
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -72,25 +73,27 @@ def test_a_late_record_recomputes_its_window_alone(platform: Platform) -> None:
 
 def test_a_backfill_of_thirty_days_computes_what_is_stale_and_a_second_one_changes_nothing(platform: Platform) -> None:
     days = [f"2013-01-{day:02d}" for day in range(1, 31)]
-    there = sampling.present("flights", platform.bootstrap_servers)
+    there = complete.present("flights", platform.bootstrap_servers)
     new = set(days_of_flights(there, there + MORE))
     empty = set(days) - set(days_of_flights(0, there + MORE))
     with platform.without_sensor("airport_delays_sensor"):
         before = delays(platform)
-        sampling.complete("flights", platform.bootstrap_servers, limit=there + MORE)
+        complete.complete("flights", platform.bootstrap_servers, limit=there + MORE)
         platform.until(lambda: platform.staged_all("flights"), "more flights are staged", 120)
         seen = platform.materializations("airport_delays")
-        backfill(platform, days)
+        one = backfill(platform, days)
         first, events = delays(platform), events_after(platform, seen)
         assert changed(before, first) == new
         assert {event.partition for event in events} == set(days)
         assert {event.partition for event in events if not unchanged(event)} == new | empty
 
         seen = platform.materializations("airport_delays")
-        backfill(platform, days)
+        two = backfill(platform, days)
         events = events_after(platform, seen)
         assert {event.partition for event in events if unchanged(event)} == set(days)
         assert delays(platform).version == first.version
+        for each in (one, two):
+            platform.until(lambda each=each: completed(platform, each), "Dagster calls the backfill completed", 120)  # type: ignore[misc]
 
 
 def test_an_ingestion_run_terminated_in_the_middle_stops_at_once_and_the_next_one_goes_on(platform: Platform) -> None:
@@ -120,7 +123,7 @@ def test_commits_that_dagster_never_heard_of_are_mirrored_by_the_sensor(platform
         platform.terminate(run)
         platform.until(lambda: platform.status(run) == DagsterRunStatus.CANCELED, "the run is canceled", 15)
         assert mirror.missing(platform.instance, consumer) == []
-        sampling.complete("weather", platform.bootstrap_servers, limit=RECORDS["weather"] + 200)
+        complete.complete("weather", platform.bootstrap_servers, limit=RECORDS["weather"] + 200)
         platform.weir("ingest", "weather", "--until-caught-up")
         lost = mirror.missing(platform.instance, consumer)
         assert lost != []
@@ -187,30 +190,38 @@ def unchanged(event: AssetMaterialization) -> bool:
     return bool(event.metadata["unchanged"].value)
 
 
-def backfill(platform: Platform, windows: list[str]) -> None:
-    """What the UI's dialog does, until it is through."""
+def backfill(platform: Platform, windows: list[str]) -> str:
+    """What the UI's dialog does, until its run is through; the backfill's id. Dagster calls it completed a little later."""
     started = platform.ask(
         "mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {"
         " ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }",
         p={"assetSelection": [{"path": ["airport_delays"]}], "partitionNames": windows},
     )["backfillId"]
 
-    def status() -> str:
-        found = platform.ask(
-            "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }",
-            id=started,
-        )
-        assert "FAIL" not in found["status"], found
-        return str(found["status"])
+    def through() -> bool:
+        runs = platform.instance.get_runs(RunsFilter(tags={"dagster/backfill": started}))
+        assert all(run.status != DagsterRunStatus.FAILURE for run in runs)
+        return bool(runs) and all(run.status == DagsterRunStatus.SUCCESS for run in runs)
 
-    platform.until(lambda: status() == "COMPLETED_SUCCESS", "the backfill is through", 180)
+    platform.until(through, "the backfill's run is through", 180)
+    return str(started)
+
+
+def completed(platform: Platform, backfill_id: str) -> bool:
+    """Whether the UI shows it as completed."""
+    found = platform.ask(
+        "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }",
+        id=backfill_id,
+    )
+    assert "FAIL" not in found["status"], found
+    return bool(found["status"] == "COMPLETED_SUCCESS")
 
 
 @contextmanager
 def replay(platform: Platform, topic: str) -> Iterator[None]:
     """Records keep coming, so that whatever happens to a run happens in the middle of its work."""
     stop = threading.Event()
-    thread = threading.Thread(target=sampling.replay_from_end, args=(topic, platform.bootstrap_servers, 800.0, stop))
+    thread = threading.Thread(target=complete.replay_from_end, args=(topic, platform.bootstrap_servers, 800.0, stop))
     thread.start()
     try:
         yield

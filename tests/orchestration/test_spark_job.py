@@ -83,18 +83,14 @@ class Bench:
         tags = {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
         config = {"ops": {self.name: {"config": {"windows": list(windows)}}}} if windows else {}
         job = self.defs.resolve_job_def(f"{self.name}_job")
-        return job.execute_in_process(
-            instance=self.instance, tags=tags if start else {}, run_config=config, raise_on_error=False
-        )
+        return job.execute_in_process(instance=self.instance, tags=tags if start else {}, run_config=config, raise_on_error=False)
 
     def version(self) -> int:
         return DeltaTable(str(self.settings.tables / self.name)).version()
 
     def reported(self, result: dg.ExecuteInProcessResult) -> dict[str | None, dict[str, Any]]:
         events = [event.materialization for event in result.get_asset_materialization_events()]
-        return {
-            event.partition: {name: value.value for name, value in event.metadata.items()} for event in events
-        }
+        return {event.partition: {name: value.value for name, value in event.metadata.items()} for event in events}
 
 
 @pytest.fixture
@@ -168,14 +164,12 @@ def test_windows_without_flights_are_reported_with_no_rows_and_unchanged_the_sec
 
 @pytest.mark.spark
 def test_the_balance_check_passes_and_finds_a_planted_duplicate(instance: dg.DagsterInstance) -> None:
-    from orchestration.local.sources import transactions_frame
+    from orchestration.samples.sources import transactions_frame
 
     bench = Bench(BALANCES, instance)
     frame = transactions_frame()[:500]
     columns = ("transaction_id", "account_id", "amount_cents")
-    rows = [
-        {name: row[name] for name in columns} | {"_window": "2013-06-01"} for row in frame.to_dict("records")
-    ]
+    rows = [{name: row[name] for name in columns} | {"_window": "2013-06-01"} for row in frame.to_dict("records")]
     write(bench.settings.staged("transactions"), rows)
     (good,) = bench.run().get_asset_check_evaluations()
     assert good.passed, good.description

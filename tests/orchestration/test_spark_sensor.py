@@ -47,9 +47,7 @@ class Bench:
     """A job over one input, a clock that stands at the input's last commit, and a sensor's memory."""
 
     def __init__(self, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-        self.job = Job(
-            "out", "spark_jobs.airport_delays.airport_delays", {"in": tmp_path / "in"}, tmp_path / "out", True
-        )
+        self.job = Job("out", "spark_jobs.airport_delays.airport_delays", {"in": tmp_path / "in"}, tmp_path / "out", True)
         self.instance = instance
         self.cursor: str | None = None
         self.clock = ManualClock()
@@ -82,9 +80,7 @@ class Bench:
 
     def fail(self, request: dg.RunRequest) -> str:
         """Let a run of this request fail; the clock stands where it ended."""
-        result = failing_job.execute_in_process(
-            instance=self.instance, tags=request.tags, raise_on_error=False
-        )
+        result = failing_job.execute_in_process(instance=self.instance, tags=request.tags, raise_on_error=False)
         record = self.instance.get_run_record_by_id(result.run_id)
         assert record is not None and record.end_time is not None
         self.clock = ManualClock(record.end_time)
@@ -103,10 +99,7 @@ def test_without_an_input_table_it_says_which_is_missing(bench: Bench) -> None:
 
 def test_a_fresh_commit_is_waited_for_until_it_is_quiet(bench: Bench) -> None:
     bench.stage("2013-01-01")
-    assert (
-        "1 of 1 windows stale at in v0; last input commit 0 s ago, waiting for 10 s of quiet"
-        in bench.reason()
-    )
+    assert "1 of 1 windows stale at in v0; last input commit 0 s ago, waiting for 10 s of quiet" in bench.reason()
     bench.clock.advance(10)
     assert bench.windows(bench.request()) == ["2013-01-01"]
 

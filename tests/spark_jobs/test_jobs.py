@@ -12,15 +12,10 @@ from spark_jobs.airport_delays import airport_delays
 pytestmark = pytest.mark.spark
 
 FLIGHT = "_window string, origin string, dep_time long, dep_delay long, _tombstone boolean"
-WEATHER = (
-    "_window string, origin string, temp double, precip double, wind_speed double, visib double, "
-    "_tombstone boolean"
-)
+WEATHER = "_window string, origin string, temp double, precip double, wind_speed double, visib double, _tombstone boolean"
 
 
-def delays(
-    spark: SparkSession, flights: Sequence[tuple[object, ...]], weather: Sequence[tuple[object, ...]]
-) -> list[Row]:
+def delays(spark: SparkSession, flights: Sequence[tuple[object, ...]], weather: Sequence[tuple[object, ...]]) -> list[Row]:
     inputs: dict[str, DataFrame] = {
         "flights": spark.createDataFrame(list(flights), FLIGHT),
         "weather": spark.createDataFrame(list(weather), WEATHER),
@@ -71,8 +66,6 @@ def test_balances_add_up_over_all_windows_and_leave_tombstones_out(spark: SparkS
         ("2013-06-02", "A2", 3, False),
         ("2013-06-02", None, None, True),
     ]
-    staged = spark.createDataFrame(
-        rows, "_window string, account_id string, amount_cents long, _tombstone boolean"
-    )
+    staged = spark.createDataFrame(rows, "_window string, account_id string, amount_cents long, _tombstone boolean")
     result = account_balances(spark, {"transactions": staged}, []).orderBy("account_id").collect()
     assert [tuple(row) for row in result] == [("A1", -200, 2), ("A2", 3, 1)]

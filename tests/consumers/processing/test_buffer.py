@@ -1,7 +1,5 @@
 """What a record batch becomes: rows, tombstones, dead letters with all that the record had."""
 
-
-
 import pyarrow as pa
 import pytest
 

@@ -1,7 +1,5 @@
 """The engine over real tables and a scripted broker."""
 
-
-
 import threading
 from pathlib import Path
 

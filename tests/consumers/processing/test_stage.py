@@ -1,7 +1,5 @@
 """The stage thread: its failures reach the poller, what is discarded is not committed, and it always ends."""
 
-
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where a partition starts, as a table."""
 
-
-
 import pytest
 
 from consumers.errors import DataLoss

@@ -8,8 +8,6 @@ Orders that differ only in neighbouring steps which touch different tables, or o
 one is run.
 """
 
-
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

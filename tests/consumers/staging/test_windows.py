@@ -1,7 +1,5 @@
 """Windows in UTC, and the cut of a table along them."""
 
-
-
 from datetime import UTC, datetime
 
 import pyarrow as pa

@@ -57,9 +57,7 @@ def test_data_without_its_record_is_not_overwritten(settings: Settings) -> None:
     assert data.exists()
 
 
-def test_a_nearly_full_disk_is_said_before_anything_starts(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nearly_full_disk_is_said_before_anything_starts(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=2**30 - 1))
     monkeypatch.setattr(jars, "fetch", lambda *_: pytest.fail("went on"))

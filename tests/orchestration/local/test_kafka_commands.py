@@ -21,8 +21,7 @@ def test_an_error_is_one_line_and_exit_code_1() -> None:
     told = CliRunner().invoke(app, ["kafka", "produce", "flights"])
     assert told.exit_code == 1
     assert told.stderr.splitlines() == [
-        "weir: no Kafka cluster runs: start one with `weir kafka up`, "
-        "or name yours in KAFKA_BOOTSTRAP_SERVERS"
+        "weir: no Kafka cluster runs: start one with `weir kafka up`, or name yours in KAFKA_BOOTSTRAP_SERVERS"
     ]
     assert told.stdout == ""
 
@@ -32,9 +31,7 @@ def test_debug_lets_the_error_through() -> None:
     assert isinstance(told.exception, LocalError)
 
 
-def test_with_a_cluster_of_the_environment_up_says_which_is_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_with_a_cluster_of_the_environment_up_says_which_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "kafka.example:9092")
     told = CliRunner().invoke(app, ["kafka", "up"])
     assert (told.exit_code, told.stdout) == (

@@ -31,9 +31,7 @@ def run(children: list["subprocess.Popen[str]"], code: str, *arguments: str) -> 
     return child
 
 
-def test_a_pid_that_now_belongs_to_another_program_is_no_broker(
-    tmp_path: Path, spawned: list["subprocess.Popen[str]"]
-) -> None:
+def test_a_pid_that_now_belongs_to_another_program_is_no_broker(tmp_path: Path, spawned: list["subprocess.Popen[str]"]) -> None:
     other = run(spawned, READY, "/elsewhere/server.properties")
     (tmp_path / "pid").write_text(f"{other.pid}\n")
     assert process.find(tmp_path) is None
@@ -46,26 +44,20 @@ def test_an_unusable_pid_file_means_not_running(tmp_path: Path, content: str) ->
     assert process.find(tmp_path) is None
 
 
-def test_a_broker_is_found_without_its_pid_file(
-    tmp_path: Path, spawned: list["subprocess.Popen[str]"]
-) -> None:
+def test_a_broker_is_found_without_its_pid_file(tmp_path: Path, spawned: list["subprocess.Popen[str]"]) -> None:
     broker = run(spawned, READY, str(tmp_path / "server.properties"))
     found = process.find(tmp_path)
     assert found is not None
     assert found.pid == broker.pid
 
 
-def test_the_broker_of_a_folder_with_a_longer_name_is_another_one(
-    tmp_path: Path, spawned: list["subprocess.Popen[str]"]
-) -> None:
+def test_the_broker_of_a_folder_with_a_longer_name_is_another_one(tmp_path: Path, spawned: list["subprocess.Popen[str]"]) -> None:
     run(spawned, READY, str(tmp_path / "broker-11" / "server.properties"))
     (tmp_path / "broker-1").mkdir()
     assert process.find(tmp_path / "broker-1") is None
 
 
-def test_whoever_ignores_the_request_to_end_is_killed(
-    tmp_path: Path, spawned: list["subprocess.Popen[str]"]
-) -> None:
+def test_whoever_ignores_the_request_to_end_is_killed(tmp_path: Path, spawned: list["subprocess.Popen[str]"]) -> None:
     deaf = run(
         spawned,
         f"import signal; signal.signal(15, signal.SIG_IGN); {READY}",

@@ -29,9 +29,7 @@ def test_where_none_was_saved_there_is_none(tmp_path: Path) -> None:
     assert state.load(tmp_path) is None
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"cluster_id": "x"}', '{"cluster_id": "x", "brokers": [{"id": 1}]}']
-)
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"cluster_id": "x"}', '{"cluster_id": "x", "brokers": [{"id": 1}]}'])
 def test_a_damaged_record_is_one_line_that_says_the_data_is_untouched(tmp_path: Path, content: str) -> None:
     (tmp_path / "cluster.json").write_text(content)
     with pytest.raises(LocalError, match=r"cluster\.json cannot be read.*untouched"):

@@ -8,7 +8,7 @@ import pandas as pd
 from deltalake import DeltaTable
 
 from orchestration.components.spark_state import Pinned
-from orchestration.local.sources import transactions_frame
+from orchestration.samples.sources import transactions_frame
 
 _NAMED = 5
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from consumers.brokers.producer import IdempotentProducer, UndeliveredError
 from consumers.clock import Clock, SystemClock
 from orchestration.local.errors import LocalError
-from orchestration.local.records import (
+from orchestration.samples.records import (
     SAMPLES,
     Record,
     Sample,
@@ -18,8 +18,8 @@ from orchestration.local.records import (
     records,
     sample,
 )
-from orchestration.local.sources import SEED, flights_frame, transactions_frame, weather_frame
-from orchestration.local.topics import create_topics
+from orchestration.samples.sources import SEED, flights_frame, transactions_frame, weather_frame
+from orchestration.samples.topics import create_topics
 
 __all__ = [
     "SAMPLES",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestration.local.errors import LocalError
-from orchestration.local.sources import (
+from orchestration.samples.sources import (
     ACCOUNTS,
     SEED,
     TRANSACTIONS,

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from orchestration.local import records, sources
 from orchestration.local.errors import LocalError
-from orchestration.local.records import SAMPLES, Record
+from orchestration.samples import records, sources
+from orchestration.samples.records import SAMPLES, Record
 
 
 def first(topic: str, count: int = 500, share: float = 0.0, seed: int = 7) -> list[Record]:
@@ -62,9 +62,7 @@ def test_the_same_seed_gives_the_same_transactions_and_another_one_others() -> N
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_expected_balances_are_the_sums_of_the_good_records(share: float) -> None:
     balances = dict.fromkeys(records.expected_balances(7), 0)
-    for record, broken in zip(
-        first("transactions", 5000, share), records.malformed_rows(5000, share, 7), strict=True
-    ):
+    for record, broken in zip(first("transactions", 5000, share), records.malformed_rows(5000, share, 7), strict=True):
         if not broken:
             row = json.loads(record.value)
             balances[row["account_id"]] += row["amount_cents"]
@@ -93,9 +91,7 @@ def test_a_share_is_between_none_and_all(share: float) -> None:
 
 @pytest.mark.parametrize("topic", list(SAMPLES))
 @pytest.mark.parametrize("breaking", records.BREAKS)
-def test_a_strict_reader_takes_the_good_record_and_refuses_each_kind_of_broken_one(
-    topic: str, breaking: records.Break
-) -> None:
+def test_a_strict_reader_takes_the_good_record_and_refuses_each_kind_of_broken_one(topic: str, breaking: records.Break) -> None:
     sample = SAMPLES[topic]
     needed = msgspec.defstruct("Needed", [(sample.key, str), (sample.required, int)])
     record = first(topic, 1)[0]

@@ -9,10 +9,11 @@ from consumers.clock import Clock
 from consumers.config import Consumer
 from orchestration.catalog import consumers
 from orchestration.components.spark_plan import Job
-from orchestration.local import sampling, verify, watch
+from orchestration.demo import verify, watch
 from orchestration.local.errors import LocalError
-from orchestration.local.records import SAMPLES
-from orchestration.local.samples import Produced
+from orchestration.samples import complete
+from orchestration.samples.produce import Produced
+from orchestration.samples.records import SAMPLES
 from orchestration.settings import Settings
 
 Progress = Callable[[str, int, int], None]
@@ -39,7 +40,7 @@ class Demo:
         """Have all sample topics complete."""
         produced = {}
         for topic in SAMPLES:
-            produced[topic] = sampling.complete(
+            produced[topic] = complete.complete(
                 topic,
                 self.bootstrap_servers,
                 malformed=self.malformed,

@@ -4,9 +4,9 @@ import pytest
 
 from consumers.brokers.producer import IdempotentProducer, UndeliveredError
 from consumers.clock import ManualClock
-from orchestration.local import samples
 from orchestration.local.errors import LocalError
-from orchestration.local.records import Record
+from orchestration.samples import produce
+from orchestration.samples.records import Record
 
 NOBODY = "127.0.0.1:1"
 
@@ -28,7 +28,7 @@ def test_no_record_is_sent_before_its_turn_and_the_last_is_on_time(rate: float) 
     clock = ManualClock(100.0)
     recorder = Recorder(clock)
     rows = [Record(b"k", b"{}", 0)] * 1000
-    assert list(samples._send(recorder, "t", rows, rate, clock))[-1] == 1000
+    assert list(produce._send(recorder, "t", rows, rate, clock))[-1] == 1000
     slack = 0.11 * rate + 1  # a tenth of a second is sent at once
     assert all(number <= (time - 100.0) * rate + slack for number, time in enumerate(recorder.sent))
     assert clock.monotonic() - 100.0 == pytest.approx(1000 / rate)
@@ -37,7 +37,7 @@ def test_no_record_is_sent_before_its_turn_and_the_last_is_on_time(rate: float) 
 def test_a_rate_of_nothing_is_refused() -> None:
     clock = ManualClock()
     with pytest.raises(LocalError, match="above 0"):
-        list(samples._send(Recorder(clock), "t", [], 0.0, clock))
+        list(produce._send(Recorder(clock), "t", [], 0.0, clock))
 
 
 def test_what_cannot_be_delivered_is_counted_and_raised() -> None:

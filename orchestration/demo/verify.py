@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 from consumers.config import Consumer
 from consumers.staging.local import local_dataset
 from consumers.types import TopicPartition, Watermarks
-from orchestration.local.records import expected_balances, malformed_rows
-from orchestration.local.samples import Produced
-from orchestration.local.sources import SEED, flights_frame
+from orchestration.samples.produce import Produced
+from orchestration.samples.records import expected_balances, malformed_rows
+from orchestration.samples.sources import SEED, flights_frame
 
 _NAMED = 5
 _ORIGIN = ["_partition", "_offset"]

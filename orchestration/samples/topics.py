@@ -8,7 +8,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from consumers.clock import Clock, SystemClock
 from orchestration.local.errors import LocalError
-from orchestration.local.records import SAMPLES, Sample
+from orchestration.samples.records import SAMPLES, Sample
 
 _CALL_SECONDS = 10.0
 _DELETE_SECONDS = 60.0
