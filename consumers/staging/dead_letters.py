@@ -5,7 +5,7 @@ over first takes it over in the staged table, after which no older member can ma
 removing the rows at or past the position. From then on no older member can write here either.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,7 +34,8 @@ class DeadLetterTable:
     def acquire(self, taken: Mapping[TopicPartition, Position], labels: Mapping[TopicPartition, str]) -> int:
         """Take partitions over and remove their tentative rows. Returns how many those were.
 
-        `labels` name the incarnation of each partition's log: rows of an earlier one are final.
+        `taken` holds the new epochs, and the positions at which the partitions stood. `labels` name the incarnation of each
+        partition's log that those positions belong to: rows of any other are final.
 
         Raises `OwnershipLost` when a newer member was here already.
         """
@@ -67,6 +68,11 @@ class DeadLetterTable:
         owner = transactions({epoch_id(self.consumer, tp): epoch for tp, epoch in epochs.items()})
         commit(self._table, DEAD_LETTERS, [], [file.action()], owner)
         return file.size
+
+    def epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The epoch of each partition in the newest commit."""
+        self._table.update_incremental()
+        return {tp: self._epoch(tp) for tp in partitions}
 
     def _epoch(self, tp: TopicPartition) -> int:
         return self._table.transaction_version(epoch_id(self.consumer, tp)) or 0

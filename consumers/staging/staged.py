@@ -41,18 +41,23 @@ class StagedTable:
         return ids.known_topic(self._table, self.consumer, topic)
 
     def acquire(
-        self, seen: Mapping[TopicPartition, Position], takeover: StagedCommit, cut: frozenset[TopicPartition]
+        self,
+        seen: Mapping[TopicPartition, Position],
+        takeover: StagedCommit,
+        cut: frozenset[TopicPartition],
+        other_epochs: Mapping[TopicPartition, int],
     ) -> tuple[dict[TopicPartition, Position], StagedCommit]:
         """Take partitions over at `takeover.starts`, provided that they still stand as `seen`.
 
-        Returns the new positions, and `takeover` with its version.
+        The new epochs are past those of `other_epochs`, too: the dead-letter table's, which is ahead where only the staged table
+        was restored to an older version. Returns the new positions, and `takeover` with its version.
 
         Raises `OwnershipLost` when one of them moved since.
         """
         self._require(seen)
+        epochs = {tp: max(then.epoch, other_epochs.get(tp, 0)) + 1 for tp, then in seen.items()}
         taken = {
-            tp: Position(start, seen[tp].epoch + 1, seen[tp].epoch + 1 if tp in cut else seen[tp].cut)
-            for tp, start in takeover.starts.items()
+            tp: Position(start, epochs[tp], epochs[tp] if tp in cut else seen[tp].cut) for tp, start in takeover.starts.items()
         }
         versions: dict[str, int] = {}
         for tp, new in taken.items():

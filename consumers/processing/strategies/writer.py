@@ -64,10 +64,13 @@ class Owner:
             lost={tp: start.lost for tp, start in starts.items() if start.lost is not None},
         )
         cut = frozenset(tp for tp, start in starts.items() if start.cut)
-        taken, takeover = self._staged.acquire(seen, takeover, cut)
-        labels = {tp: _label(topic_id, position) for tp, position in taken.items()}
-        self._dead_letters.acquire(taken, labels)
-        return {tp: Hold(position.epoch, labels[tp]) for tp, position in taken.items()}, takeover
+        taken, takeover = self._staged.acquire(seen, takeover, cut, self._dead_letters.epochs(seen))
+        # Tentative is what stands at or past the position before this takeover, also where offsets were lost since.
+        stood = {
+            tp: replace(new, offset=new.offset if seen[tp].offset is None else seen[tp].offset) for tp, new in taken.items()
+        }
+        self._dead_letters.acquire(stood, {tp: _label(topic_id, then) for tp, then in seen.items()})
+        return {tp: Hold(new.epoch, _label(topic_id, new)) for tp, new in taken.items()}, takeover
 
 
 class TableWriter:

@@ -61,7 +61,7 @@ class Member:
     def take(self) -> None:
         start = self.seen[TP].offset or 0
         takeover = StagedCommit("x", "acquire", "c", "m", topic_ids={"t": "id"}, starts={TP: start})
-        self.taken, _ = self.staged.acquire(self.seen, takeover, frozenset())
+        self.taken, _ = self.staged.acquire(self.seen, takeover, frozenset(), {})
 
     def take_dead_letters(self) -> None:
         self.dead.acquire(self.taken, {TP: "id"})

@@ -1,0 +1,53 @@
+"""Taking over what another member left half done: tentative dead letters, and tables that are not equally old."""
+
+import shutil
+from pathlib import Path
+
+from consumers.clock import ManualClock
+from consumers.formats import decoder_for
+from consumers.processing.starts import Start
+from consumers.processing.strategies.buffer import shape
+from consumers.processing.strategies.writer import Owner
+from consumers.staging.dead_letters import DeadLetterTable
+from consumers.staging.staged import StagedTable
+from consumers.types import OffsetRange
+from tests.consumers.parts import TP, batch, consumer, contents
+
+
+def leave_tentative(folder: Path, owner: Owner, count: int) -> None:
+    """A member takes over from offset 0, writes `count` dead letters, and dies before its staged commit."""
+    parts = consumer(folder)
+    holds, _ = owner.acquire(owner.positions([TP]), {TP: Start(0)}, "id")
+    rejects = shape(batch([b"bad"] * count), decoder_for(parts.config), parts.config.window, {TP: "id"}, 0).rejects
+    assert rejects is not None
+    DeadLetterTable(parts, ManualClock()).append(rejects, {TP: holds[TP].epoch})
+    assert contents(parts.dead_letters).num_rows == count
+
+
+def test_tentative_dead_letters_go_also_where_retention_has_taken_their_records_since(tmp_path: Path) -> None:
+    owner = Owner(consumer(tmp_path), "m", ManualClock())
+    leave_tentative(tmp_path, owner, 3)
+    owner.acquire(owner.positions([TP]), {TP: Start(10, lost=OffsetRange(0, 10))}, "id")
+    assert contents(tmp_path / "dead").num_rows == 0
+
+
+def test_tentative_dead_letters_go_also_where_the_log_was_cut_short_since(tmp_path: Path) -> None:
+    owner = Owner(consumer(tmp_path), "m", ManualClock())
+    leave_tentative(tmp_path, owner, 3)
+    holds, _ = owner.acquire(owner.positions([TP]), {TP: Start(0, cut=True)}, "id")
+    assert holds[TP].label == f"id~{holds[TP].epoch}"
+    assert contents(tmp_path / "dead").num_rows == 0
+
+
+def test_a_staged_table_restored_to_an_older_state_than_its_dead_letters_is_taken_over_at_once(tmp_path: Path) -> None:
+    parts = consumer(tmp_path)
+    StagedTable(parts, ManualClock())
+    shutil.copytree(parts.staged, tmp_path / "backup")
+    owner = Owner(parts, "m", ManualClock())
+    for _ in range(4):
+        owner.acquire(owner.positions([TP]), {TP: Start(0)}, "id")
+    shutil.rmtree(parts.staged)
+    shutil.copytree(tmp_path / "backup", parts.staged)
+    restored = Owner(parts, "n", ManualClock())
+    holds, _ = restored.acquire(restored.positions([TP]), {TP: Start(0)}, "id")
+    assert holds[TP].epoch == 5
