@@ -14,6 +14,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield bootstrap_servers
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers' own hook reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers: a file stays on one of them, and so does everything that looks at the one platform."""
     for item in items:

@@ -10,6 +10,7 @@ from consumers.brokers.options import KafkaOptions
 from consumers.brokers.protocol import BrokerConsumer
 from consumers.clock import Clock, SystemClock
 from consumers.config import Consumer
+from consumers.processing.incarnation import Incarnation
 from consumers.processing.processor import Limits, Processor
 from consumers.processing.strategies.stage import Stage
 from consumers.processing.strategies.writer import Owner
@@ -67,7 +68,7 @@ def stage_from(
     with ExitStack() as closing:
         closing.callback(broker.close)
         owner = Owner(consumer, member, clock)
-        stage = Stage(consumer, member, clock)
+        stage = Stage(consumer, member, clock, Incarnation(broker.topic_id, clock))
         closing.callback(stage.close)
         processor = Processor(consumer, broker, owner, stage, clock, committed)
         closing.callback(processor.end)

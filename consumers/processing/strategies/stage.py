@@ -17,6 +17,7 @@ from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost, StorageError, WeirError
 from consumers.formats import decoder_for
+from consumers.processing.incarnation import Incarnation
 from consumers.processing.strategies.buffer import Buffer, shape
 from consumers.processing.strategies.writer import Hold, TableWriter
 from consumers.staging.log import StagedCommit
@@ -47,8 +48,9 @@ class MessageRejected(Exception):
 class Stage:
     """The strategy that ends in the staged table. Its public methods are called by the polling thread."""
 
-    def __init__(self, consumer: Consumer, member: str, clock: Clock) -> None:
+    def __init__(self, consumer: Consumer, member: str, clock: Clock, incarnation: Incarnation) -> None:
         self._consumer = consumer
+        self._incarnation = incarnation
         self._clock = clock
         self._decoder = decoder_for(consumer.config)
         self._writer = TableWriter(consumer, member, clock)
@@ -178,6 +180,8 @@ class Stage:
             stale = self._buffer_generation != self._generation
             holds, high = self._holds, self._high
         if buffer.ranges and not stale:
+            for topic_id in {holds[tp].topic_id for tp in buffer.ranges}:
+                self._incarnation.require(topic_id)
             self._outbox.append(self._writer.write(buffer, holds, high))
 
 

@@ -23,6 +23,7 @@ from consumers.staging.windows import split
 from consumers.types import TopicPartition
 
 _FEWEST_FOR_RATIO = 100
+_CUT = "~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ class Hold:
 
     epoch: int
     label: str
+
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic that it was taken over from; empty where the brokers know none."""
+        return self.label.partition(_CUT)[0]
 
 
 class Owner:
@@ -66,9 +72,7 @@ class Owner:
         cut = frozenset(tp for tp, start in starts.items() if start.cut)
         taken, takeover = self._staged.acquire(seen, takeover, cut, self._dead_letters.epochs(seen))
         # Tentative is what stands at or past the position before this takeover, also where offsets were lost since.
-        stood = {
-            tp: replace(new, offset=new.offset if seen[tp].offset is None else seen[tp].offset) for tp, new in taken.items()
-        }
+        stood = {tp: replace(new, offset=new.offset if seen[tp].offset is None else seen[tp].offset) for tp, new in taken.items()}
         self._dead_letters.acquire(stood, {tp: _label(topic_id, then) for tp, then in seen.items()})
         return {tp: Hold(new.epoch, _label(topic_id, new)) for tp, new in taken.items()}, takeover
 
@@ -160,7 +164,7 @@ class TableWriter:
 
 
 def _label(topic_id: str, position: Position) -> str:
-    return f"{topic_id}~{position.cut}" if position.cut else topic_id
+    return f"{topic_id}{_CUT}{position.cut}" if position.cut else topic_id
 
 
 def _only(epochs: Mapping[TopicPartition, int], rejects: pa.Table) -> dict[TopicPartition, int]:

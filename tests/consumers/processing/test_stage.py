@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from consumers.clock import SystemClock
 from consumers.errors import OwnershipLost, StorageError
+from consumers.processing.incarnation import Incarnation
 from consumers.processing.starts import Start
 from consumers.processing.strategies import stage as module
 from consumers.processing.strategies.stage import Stage
@@ -17,6 +18,7 @@ from consumers.processing.strategies.writer import Hold, Owner, TableWriter, _ru
 from consumers.staging.positions import committed_positions
 from tests.consumers.parts import TP, batch, consumer, offsets
 
+SAME = Incarnation(lambda: "id", SystemClock())
 ROWS = [b'{"a":0}', b"bad", b'{"a":2}']
 
 
@@ -33,7 +35,7 @@ def holds(parts):  # type: ignore[no-untyped-def]
 
 @pytest.fixture
 def stage(parts, holds) -> Iterator[Stage]:  # type: ignore[no-untyped-def]
-    made = Stage(parts, "m", SystemClock())
+    made = Stage(parts, "m", SystemClock(), SAME)
     made.hold(holds, {TP: 9})
     yield made
     made.close()
@@ -131,7 +133,7 @@ def test_a_flush_that_takes_too_long_says_so_and_closing_waits_for_its_commit(
 
 def test_the_age_of_the_first_record_commits_by_itself(parts, holds) -> None:  # type: ignore[no-untyped-def]
     quick = consumer(parts.staged.parent, batch={"max_latency_seconds": 0.01})
-    made = Stage(quick, "m", SystemClock())
+    made = Stage(quick, "m", SystemClock(), SAME)
     made.hold(holds, {})
     made.submit(batch(ROWS))
     deadline = SystemClock().monotonic() + 10
@@ -155,3 +157,16 @@ def test_invalid_records_in_a_row_are_counted_across_batches_and_gaps(
     good: list[int], bad: list[int], before: int, runs: tuple[int, int]
 ) -> None:
     assert _runs(np.array(good, np.int64), np.array(bad, np.int64), before) == runs
+
+
+def test_records_read_from_a_topic_that_was_recreated_meanwhile_are_not_committed(parts, holds) -> None:  # type: ignore[no-untyped-def]
+    made = Stage(parts, "m", SystemClock(), Incarnation(lambda: "another", SystemClock()))
+    try:
+        made.hold(holds, {TP: 9})
+        made.submit(batch(ROWS))
+        with pytest.raises(OwnershipLost, match="deleted and created again"):
+            made.flush(10)
+    finally:
+        made.close()
+    assert committed_positions(parts.staged, "c", "t", 1) == {TP: 0}
+    assert not offsets(parts.dead_letters)
