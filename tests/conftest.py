@@ -1,8 +1,10 @@
 """What tests of several folders share: one real Kafka for the whole session."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.kafka_fixture import kafka as running_kafka
 
@@ -14,9 +16,15 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield bootstrap_servers
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers' own hook reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers: a file stays on one of them, and so does everything that looks at the one platform."""
-    for item in items:
-        group = "platform" if "platform" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+class ByFile(LoadFileScheduling):
+    """With several workers, a file stays on one of them, and so does everything that looks at the one platform."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "platform" if file.startswith("tests/browser/") or file.endswith("/test_platform.py") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Used by every run with workers."""
+    config.option.loadscopereorder = False  # the longest come first already
+    return ByFile(config, log)

@@ -13,5 +13,7 @@ def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the platform last, so that it does not run beside the others; the browser after there is something to see."""
-    items.sort(key=lambda item: ("platform" in getattr(item, "fixturenames", ()), item.get_closest_marker("browser") is not None))
+    """Tests of the platform first, since they take longest; the browser's after there is something to see."""
+    items.sort(
+        key=lambda item: ("platform" not in getattr(item, "fixturenames", ()), item.get_closest_marker("browser") is not None)
+    )
