@@ -8,4 +8,4 @@ from tests.integration.platform import Platform, shared
 @pytest.fixture(scope="session")
 def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Platform:
     """A running platform with filled topics."""
-    return shared(request.config, tmp_path_factory)
+    return shared(request, tmp_path_factory)

@@ -8,7 +8,7 @@ from tests.integration.platform import Platform, shared
 @pytest.fixture(scope="session")
 def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Platform:
     """The session's one platform. Tests add to its topics and leave its sensors as they were."""
-    return shared(request.config, tmp_path_factory)
+    return shared(request, tmp_path_factory)
 
 
 @pytest.hookimpl(trylast=True)

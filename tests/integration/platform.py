@@ -209,11 +209,15 @@ def running_platform(folder: Path) -> Iterator[Platform]:
 _SHARED: pytest.StashKey[Platform] = pytest.StashKey()
 
 
-def shared(config: pytest.Config, factory: pytest.TempPathFactory) -> Platform:
-    """The session's platform: started for the first that asks, whichever folder its test is in, stopped at the session's end."""
+def shared(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Platform:
+    """The session's platform: started for the first that asks, whichever folder its test is in, stopped at the session's end.
+
+    The asking fixture stops it: what is left to a worker's own end may be cut off.
+    """
+    config = request.config
     if _SHARED not in config.stash:
         stack = ExitStack()
-        config.add_cleanup(stack.close)
+        request.addfinalizer(stack.close)
         config.stash[_SHARED] = stack.enter_context(running_platform(factory.mktemp("platform")))
     return config.stash[_SHARED]
 
