@@ -18,8 +18,10 @@ from consumers.brokers.kafka import KafkaGroupMember
 from consumers.brokers.options import KafkaOptions
 from consumers.clock import SystemClock
 from consumers.config import Consumer
+from consumers.processing.context import Surroundings
 from consumers.processing.ingest import stage_from
-from consumers.processing.processor import POLL_RECORDS, Limits
+from consumers.processing.processor import Limits
+from consumers.processing.subscription import POLL_RECORDS
 from consumers.types import RecordBatch
 
 _CLOCK = SystemClock()
@@ -72,7 +74,7 @@ def weir(bootstrap_servers: str, topic: str, records: int, folder: Path) -> floa
         threading.Event(),
         Limits(until_caught_up=True),
         lambda _commit: ended.__setitem__(0, _CLOCK.monotonic()),
-        _CLOCK,
+        Surroundings(_CLOCK),
     )
     if (result.rows, result.dead_letters) != (records, 0):
         raise SystemExit(f"expected {records} rows, got {result}")

@@ -20,6 +20,10 @@ class Clock(Protocol):
         """Wait."""
         ...
 
+    def wait(self, condition: threading.Condition, seconds: float) -> bool:
+        """Wait for a held condition to be notified, at most `seconds`; whether it may have been."""
+        ...
+
 
 class SystemClock:
     """The machine's own clock."""
@@ -32,6 +36,9 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def wait(self, condition: threading.Condition, seconds: float) -> bool:
+        return condition.wait(seconds)
 
 
 class ManualClock:
@@ -49,6 +56,10 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         self.advance(seconds)
+
+    def wait(self, condition: threading.Condition, seconds: float) -> bool:
+        """Not at all: nobody else is there to notify, and time does not pass by itself."""
+        return False
 
     def advance(self, seconds: float) -> None:
         """Move forward by `seconds`."""

@@ -3,6 +3,7 @@
 An offset here is always Kafka's. A position is the *next* offset to read. A range is half open, `[start, end)`.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,6 +57,24 @@ class OffsetRange:
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 Positions = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a partition stands, in whatever keeps its position.
+
+    `offset` is the next to read (None before the first), `epoch` how often the partition was taken over, `cut` the epoch in
+    which offsets began to be used again (0: never).
+    """
+
+    offset: int | None
+    epoch: int
+    cut: int = 0
+
+
+def topic_hash(topic_id: str) -> int:
+    """A topic's id as a number of 62 bits."""
+    return int.from_bytes(hashlib.sha256(topic_id.encode()).digest()[:8], "big") >> 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,37 +1,37 @@
 """The loop: poll, submit, commit group offsets; and what happens when partitions come, go, are lost, or are fought over."""
 
 import logging
-import random
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from consumers.brokers.protocol import BrokerConsumer, Partitions
-from consumers.clock import Clock
-from consumers.config import Consumer
 from consumers.errors import FatalError, OwnershipLost
-from consumers.processing.starts import Start, start_of
-from consumers.processing.strategies.stage import MessageRejected, Stage
-from consumers.processing.strategies.writer import Hold, Owner
-from consumers.staging.log import StagedCommit
-from consumers.staging.positions import Position, topic_hash
-from consumers.types import Positions, RecordBatch, TopicPartition, Watermarks
+from consumers.processing.context import Build, Context, Surroundings
+from consumers.processing.positions import PositionStore
+from consumers.processing.progress import Progress
+from consumers.processing.strategies.protocol import Message, MessageRejected, Strategy
+from consumers.processing.subscription import Subscription
+from consumers.processing.takeover import Takeover
+from consumers.types import Positions, Ranges, RecordBatch
 
 log = logging.getLogger(__name__)
 
-POLL_RECORDS = 10_000
 _POLL_SECONDS = 0.25
-_REVOKE_SECONDS = 30.0
-_ACQUIRE_ATTEMPTS = 5
 _CONTESTS = 2
 _ALONE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run ends by itself: once caught up with the offsets seen at its start, or after some seconds."""
+    """When a run ends by itself: once caught up with the offsets seen at its start, or after some seconds.
+
+    `stop_seconds` is how long what is in hand may take to be committed then.
+    """
 
     until_caught_up: bool = False
     max_seconds: float | None = None
@@ -39,245 +39,246 @@ class Limits:
 
 
 class Processor:
-    """One member of a consumer's group. `run` blocks; everything happens in its thread but decoding and writing."""
+    """One member of a consumer. Everything happens in the thread that calls `run`, but what a strategy does elsewhere."""
 
     def __init__(
         self,
-        consumer: Consumer,
+        subscription: Subscription,
         broker: BrokerConsumer,
-        owner: Owner,
-        stage: Stage,
-        clock: Clock,
-        on_commit: Callable[[StagedCommit], None],
+        store: PositionStore,
+        build: Build,
+        around: Surroundings | None = None,
+        heartbeat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._consumer = consumer
+        """`heartbeat` is called after every turn that got on, or had nothing to get on with."""
+        self._subscription = subscription
         self._broker = broker
-        self._owner = owner
-        self._stage = stage
-        self._clock = clock
-        self._on_commit = on_commit
-        self._holds: dict[TopicPartition, Hold] = {}
-        self._safe: dict[TopicPartition, int] = {}
-        self._seen: dict[TopicPartition, int] = {}
-        self._goal: dict[TopicPartition, int] = {}
+        self._store = store
+        self._build = build
+        self._around = around or Surroundings()
+        self._heartbeat = heartbeat
+        self._takeover = Takeover(subscription, broker, store, self._around)
+        self._strategy: Strategy[pa.RecordBatch] | None = None
+        self._progress = Progress()
         self._held: deque[RecordBatch] = deque()
         self._contested = 0
-        self._paused = False
+        self._paused_since: float | None = None
+        self._waits = False
+        self._moved = False
         self._ending = False
         self._until_caught_up = False
         self._answered: float | None = None
 
-    def run(self, stop: threading.Event, limits: Limits) -> str:
-        """Run until told to stop or a limit is reached; returns which. Raises `FatalError`, or what a callback raised."""
-        started = self._clock.monotonic()
+    @property
+    def positions(self) -> Positions:
+        """The next offset to commit of each partition that is ours."""
+        return dict(self._progress.safe)
+
+    def run(self, stop: threading.Event, limits: Limits, abort: threading.Event | None = None) -> str:
+        """Run until told to stop or a limit is reached; returns which. Raises `FatalError`, or what a callback raised.
+
+        `abort` ends it without waiting for work in flight, which the next start reads again.
+        """
+        started = self._around.clock.monotonic()
         self._until_caught_up = limits.until_caught_up
-        self._broker.subscribe(self)
+        self.start()
         while (reason := self._reason_to_end(stop, limits, started)) is None:
-            self._step()
-        self._finish(limits.stop_seconds)
+            if abort is not None and abort.is_set():
+                return "aborted"
+            self.step()
+        if not (abort is not None and abort.is_set()):
+            self.finish(limits.stop_seconds)
         return reason
 
-    def _step(self) -> None:
+    def start(self) -> None:
+        """Join."""
+        self._broker.subscribe(self)
+
+    def step(self) -> None:
+        """One turn of the loop: at most one poll of the broker, and what is due in the strategy."""
+        self._moved = False
         try:
             self._offer()
-            batch = self._broker.poll(min(POLL_RECORDS, self._consumer.config.batch.max_records), _POLL_SECONDS)
-            if batch is not None:
-                self._seen |= {tp: r.end for tp, r in batch.ranges.items()}
-                self._held.append(batch)
-                self._offer()
-            self._stage.hold(self._holds, self._broker.high_watermarks(frozenset(self._holds)))
-            self._collect()
-            if self._until_caught_up and self._read_all() and not self._at_goal(self._safe):
-                self._stage.flush(_POLL_SECONDS)
+            self._poll()
+            if self._strategy is not None:
+                self._strategy.poll()
+                if self._until_caught_up and not self._held and self._progress.all_read() and not self._progress.all_safe():
+                    self._strategy.flush(_POLL_SECONDS)
         except OwnershipLost as error:
             self._reclaim(error)
+        if self._moved or self._progress.idle:
+            self._heartbeat()
 
-    def _offer(self) -> None:
-        """Hand held batches on; where they are refused, pause, and resume once all are taken."""
-        while self._held:
-            try:
-                self._stage.submit(self._held[0])
-            except MessageRejected:
-                self._broker.pause()
-                self._paused = True
-                return
-            self._held.popleft()
-        if self._paused:
-            self._broker.resume()
-            self._paused = False
-
-    def _collect(self, wait: bool = False) -> None:
-        """Pass on what was committed: group offsets follow, then the listener hears of it."""
-        for commit in self._stage.poll():
-            self._contested = 0
-            ends = {tp: step.end for tp, step in commit.ranges.items()}
-            self._safe |= {tp: end for tp, end in ends.items() if tp in self._safe}
-            self._broker.commit(ends, wait)
-            self._on_commit(commit)
-
-    def assigned(self, partitions: Partitions) -> Positions:
-        """Take partitions over, in the tables first. None at all is an answer too: the group has none for this member."""
-        self._answered = self._clock.monotonic()
-        if not partitions:
-            return {}
-        for attempt in range(_ACQUIRE_ATTEMPTS):
-            try:
-                return self._acquire(partitions)
-            except OwnershipLost as error:
-                log.info("%s: taking over again (%d): %s", self._consumer.name, attempt + 1, error)
-                self._clock.sleep(random.uniform(0, 0.1 * 2**attempt))
-        try:
-            return self._acquire(partitions)
-        except OwnershipLost as error:
-            # Going on would leave partitions with this member that it never reads.
-            raise FatalError(
-                f"consumer {self._consumer.name}: could not take {', '.join(map(str, sorted(partitions)))} over in "
-                f"{_ACQUIRE_ATTEMPTS + 1} attempts ({error}). Nothing was lost or written twice. Look for a second deployment "
-                "with the same consumer, or start again."
-            ) from error
-
-    def revoked(self, partitions: Partitions) -> None:
-        """Finish and commit within the time allowed, else forget; then let go."""
-        if self._ending:
-            self._let_go(partitions)
+    def finish(self, seconds: float) -> None:
+        """Commit what is in hand within some seconds, or leave it to the next start."""
+        if self._strategy is None:
             return
         try:
-            if not self._stage.flush(_REVOKE_SECONDS):
-                log.warning("%s: revoked before the batch was committed; it is read again", self._consumer.name)
-                self._forget_unsafe()
-            self._collect(wait=True)
+            self._waits = True
+            self._strategy.flush(seconds)
+            self._strategy.poll()
         except OwnershipLost as error:
-            log.warning("%s: %s; the batch is read again", self._consumer.name, error)
-            self._forget_unsafe()
-        self._let_go(partitions)
-
-    def lost(self, partitions: Partitions) -> None:
-        """Another member has them already: forget, let go."""
-        log.warning("%s: lost %s", self._consumer.name, ", ".join(map(str, sorted(partitions))))
-        self._forget_unsafe()
-        self._let_go(partitions)
-
-    def _acquire(self, partitions: Partitions) -> Positions:
-        topic = self._consumer.config.topic
-        topic_id = self._broker.topic_id()
-        seen = self._owner.positions(partitions)
-        known = self._owner.known_topic(topic)
-        # A broker that knows no ids is no evidence of another topic, neither now nor when the table was begun.
-        recreated = bool(topic_id) and known not in (None, topic_hash(""), topic_hash(topic_id))
-        if known is None or recreated:
-            # The first to meet a topic pins the start of all of its partitions, so that one that is added later is known to be
-            # new and is read from its beginning, whatever `start` says.
-            seen = self._owner.positions(partitions | self._broker.partitions())
-        ours, partitions = partitions, frozenset(seen)
-        marks = self._broker.watermarks(partitions)
-        starts = self._starts(seen, marks, recreated, known is None)
-        holds, takeover = self._owner.acquire(seen, starts, topic_id)
-        positions = {tp: starts[tp].offset for tp in ours}
-        self._holds |= {tp: holds[tp] for tp in ours}
-        self._safe |= positions
-        self._seen |= positions
-        self._goal |= {tp: marks[tp].high for tp in ours}
-        self._stage.hold(self._holds, self._goal)
-        if takeover.lost:
-            log.warning("%s: records were lost: %s", self._consumer.name, dict(takeover.lost))
-            self._on_commit(takeover)
-        # Whoever committed last may have died before it told the group.
-        self._broker.commit(positions)
-        return positions
-
-    def _starts(
-        self,
-        seen: Mapping[TopicPartition, Position],
-        marks: Mapping[TopicPartition, Watermarks],
-        recreated: bool,
-        first_contact: bool,
-    ) -> dict[TopicPartition, Start]:
-        first: Positions = {tp: marks[tp].low for tp in seen}
-        if first_contact:
-            first = self._first_offsets(frozenset(seen), marks)
-        record = self._consumer.config.on_data_loss == "record"
-        return {tp: start_of(tp, position.offset, first[tp], marks[tp], recreated, record) for tp, position in seen.items()}
-
-    def _first_offsets(self, new: Partitions, marks: Mapping[TopicPartition, Watermarks]) -> Positions:
-        """Where a topic begins that the table does not know yet: where its group stood, or where the definition says."""
-        start = self._consumer.config.start
-        if start == "earliest":
-            first = {tp: marks[tp].low for tp in new}
-        elif start == "latest":
-            first = {tp: marks[tp].high for tp in new}
-        else:
-            first = dict(self._broker.offsets_at(new, int(datetime.fromisoformat(start).timestamp() * 1000)))
-        known = dict(self._broker.group_offsets(new))
-        if known:
-            log.warning(
-                "%s: the table has no positions yet; starting where the group stands: %s",
-                self._consumer.name,
-                ", ".join(f"{tp} at {offset}" for tp, offset in sorted(known.items())),
-            )
-        return first | known
-
-    def _reclaim(self, error: OwnershipLost) -> None:
-        """Somebody committed for our partitions: forget, look where the table stands, take over again, seek."""
-        self._contested += 1
-        if self._contested > _CONTESTS:
-            raise FatalError(
-                f"consumer {self._consumer.name}: another process keeps writing the same partitions ({error}). This member stops "
-                "and leaves them to it; nothing was lost or written twice. Look for a second deployment with the same consumer."
-            ) from error
-        log.warning("%s: %s; starting again from the table's positions", self._consumer.name, error)
-        self._forget_unsafe()
-        self._clock.sleep(random.uniform(0.0, 0.5))
-        if self._holds:
-            self._broker.seek(self.assigned(frozenset(self._holds)))
-
-    def _forget_unsafe(self) -> None:
-        """Drop everything that is not committed; the partitions that stay are read again from their committed offsets."""
-        self._stage.discard()
-        self._held.clear()
-        self._collect()
-        self._seen |= self._safe
-        self._broker.seek(self._safe)
-
-    def _let_go(self, partitions: Partitions) -> None:
-        for owned in (self._holds, self._safe, self._seen, self._goal):
-            for tp in partitions:
-                owned.pop(tp, None)
-        self._held = deque(batch.without(partitions) for batch in self._held)
-        self._stage.hold(self._holds, self._goal)
-
-    def _reason_to_end(self, stop: threading.Event, limits: Limits, started: float) -> str | None:
-        elapsed = self._clock.monotonic() - started
-        if stop.is_set():
-            return "stopped"
-        if limits.max_seconds is not None and elapsed >= limits.max_seconds:
-            return f"handed over after {elapsed:.0f} s"
-        if limits.until_caught_up and not self._held:
-            if not self._holds:
-                # The group answers late while it waits for a member that was killed; what that one held then comes here.
-                since = self._answered
-                alone = since is not None and self._clock.monotonic() - since > _ALONE_SECONDS
-                return "no partitions were assigned" if alone else None
-            if self._at_goal(self._safe):
-                return "caught up"
-        return None
-
-    def _read_all(self) -> bool:
-        return bool(self._holds) and not self._held and self._at_goal(self._seen)
-
-    def _at_goal(self, positions: Positions) -> bool:
-        return all(positions[tp] >= goal for tp, goal in self._goal.items())
+            log.warning("%s: %s; the next start reads it again", self._subscription.name, error)
+            self._strategy.discard()
+        finally:
+            self._waits = False
 
     def end(self) -> None:
         """What is not committed stays so; partitions that are revoked from now on are just let go."""
         self._ending = True
+        self._close_strategy()
 
-    def _finish(self, seconds: float) -> None:
-        """Commit what is in hand, or leave it to the next start."""
+    def assigned(self, partitions: Partitions) -> Positions:
+        """Take partitions over. None at all is an answer too: the group has none for this member."""
+        self._answered = self._around.clock.monotonic()
+        if not partitions:
+            return {}
+        self._around.metrics.count("rebalances", tags={"kind": "assigned"})
+        positions, goal = self._takeover.take(partitions)
+        self._progress.begin(positions, goal)
+        if self._strategy is None:
+            self._strategy = self._build(Context(self._committed, self._around))
+        # Whoever committed last may have died before it told the group.
+        self._broker.commit(positions)
+        self._around.metrics.gauge("assigned_partitions", len(self._progress.safe))
+        return positions
+
+    def revoked(self, partitions: Partitions) -> None:
+        """Finish and commit within the time allowed, else forget; then let go."""
+        self._around.metrics.count("rebalances", tags={"kind": "revoked"})
+        if not self._ending and self._strategy is not None and partitions & self._progress.safe.keys():
+            self._drain(self._strategy)
+        self._let_go(partitions)
+
+    def lost(self, partitions: Partitions) -> None:
+        """Another member has them already: forget, let go."""
+        self._around.metrics.count("rebalances", tags={"kind": "lost"})
+        log.warning("%s: lost %s", self._subscription.name, ", ".join(map(str, sorted(partitions))))
+        self._forget_unsafe(partitions)
+        self._let_go(partitions)
+
+    def _poll(self) -> None:
+        began = self._around.clock.monotonic()
+        batch = self._broker.poll(self._subscription.poll_records, _POLL_SECONDS)
+        if batch is None:
+            return
+        metrics = self._around.metrics
+        metrics.observe("poll_seconds", self._around.clock.monotonic() - began)
+        metrics.count("batches_in")
+        metrics.count("records_in", batch.records.num_rows)
+        metrics.count("bytes_in", batch.nbytes)
+        self._progress.polled(batch, _newest(batch))
+        metrics.gauge("in_flight_bytes", self._progress.in_flight_bytes)
+        self._held.append(batch)
+        self._offer()
+
+    def _offer(self) -> None:
+        """Hand held batches on; where they are refused, pause, and resume once all are taken."""
+        while self._held and self._strategy is not None:
+            batch = self._held[0]
+            try:
+                self._strategy.submit(Message(batch.records, batch.ranges, (batch.records,)))
+            except MessageRejected:
+                self._around.metrics.count("rejections")
+                self._pause()
+                return
+            self._held.popleft()
+            self._moved = True
+        self._resume()
+
+    def _pause(self) -> None:
+        if self._paused_since is None:
+            self._broker.pause()
+            self._paused_since = self._around.clock.monotonic()
+
+    def _resume(self) -> None:
+        if self._paused_since is not None:
+            self._broker.resume()
+            self._around.metrics.count("paused_seconds", self._around.clock.monotonic() - self._paused_since)
+            self._paused_since = None
+
+    def _committed(self, ranges: Ranges) -> None:
+        """The strategy says that ranges are durable: group offsets follow."""
+        moved = self._progress.committed(ranges)
+        if not moved:
+            return
+        self._contested = 0
+        self._moved = True
+        self._broker.commit(moved, self._waits)
+        metrics, now = self._around.metrics, self._around.clock.time()
+        metrics.count("commits")
+        for tp, high in self._broker.high_watermarks(frozenset(moved)).items():
+            metrics.gauge("lag", max(0, high - moved[tp]), {"topic": tp.topic, "partition": str(tp.partition)})
+        if self._progress.newest_ms is not None:
+            metrics.gauge("time_lag_seconds", max(0.0, now - self._progress.newest_ms / 1000))
+        metrics.gauge("in_flight_bytes", self._progress.in_flight_bytes)
+
+    def _drain(self, strategy: Strategy[pa.RecordBatch]) -> None:
+        """Commit what is in flight, with the group's coordinator too, before partitions go."""
+        self._waits = True
         try:
-            if not self._held:
-                self._stage.flush(seconds)
-            self._collect(wait=True)
-            self._collect()  # raises what failed after those commits
+            if not strategy.flush(self._subscription.revoke_seconds):
+                log.warning("%s: revoked before the batch was committed; it is read again", self._subscription.name)
+                self._forget_unsafe()
         except OwnershipLost as error:
-            log.warning("%s: %s; the next start reads it again", self._consumer.name, error)
-            self._stage.discard()
+            log.warning("%s: %s; the batch is read again", self._subscription.name, error)
+            self._forget_unsafe()
+        finally:
+            self._waits = False
+
+    def _reclaim(self, error: OwnershipLost) -> None:
+        """Somebody committed for our partitions: forget, look where the store stands, take over again, seek."""
+        name = self._subscription.name
+        self._contested += 1
+        if self._contested > _CONTESTS:
+            raise FatalError(
+                f"consumer {name}: another process keeps writing the same partitions ({error}). This member stops "
+                "and leaves them to it; nothing was lost or written twice. Look for a second deployment with the same consumer."
+            ) from error
+        log.warning("%s: %s; starting again from the committed positions", name, error)
+        self._forget_unsafe()
+        self._around.clock.sleep(self._around.random.uniform(0.0, 0.5))
+        if self._progress.safe:
+            self._broker.seek(self.assigned(frozenset(self._progress.safe)))
+
+    def _forget_unsafe(self, leaving: Partitions = frozenset()) -> None:
+        """Drop everything that is not committed; the partitions that stay are read again from their committed offsets."""
+        if self._strategy is not None:
+            self._strategy.discard()
+        self._held.clear()
+        self._progress.forget()
+        self._broker.seek({tp: offset for tp, offset in self._progress.safe.items() if tp not in leaving})
+
+    def _let_go(self, partitions: Partitions) -> None:
+        self._progress.release(partitions)
+        self._held = deque(rest for batch in self._held if (rest := batch.without(partitions)).ranges)
+        self._store.release(partitions)
+        self._around.metrics.gauge("assigned_partitions", len(self._progress.safe))
+        if not self._progress.safe:
+            self._close_strategy()
+
+    def _close_strategy(self) -> None:
+        if self._strategy is not None:
+            self._strategy.close()
+            self._strategy = None
+
+    def _reason_to_end(self, stop: threading.Event, limits: Limits, started: float) -> str | None:
+        now = self._around.clock.monotonic()
+        if stop.is_set():
+            return "stopped"
+        if limits.max_seconds is not None and now - started >= limits.max_seconds:
+            return f"handed over after {now - started:.0f} s"
+        if limits.until_caught_up and not self._held:
+            if not self._progress.safe:
+                # The group answers late while it waits for a member that was killed; what that one held then comes here.
+                alone = self._answered is not None and now - self._answered > _ALONE_SECONDS
+                return "no partitions were assigned" if alone else None
+            if self._progress.all_safe():
+                return "caught up"
+        return None
+
+
+def _newest(batch: RecordBatch) -> int | None:
+    """The newest record's timestamp, in milliseconds since the epoch."""
+    newest: int | None = pc.max(batch.records["timestamp"].cast(pa.int64())).as_py()
+    return newest

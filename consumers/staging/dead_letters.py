@@ -17,9 +17,9 @@ from consumers.errors import OwnershipLost
 from consumers.staging.delta import commit, conflicts_are_lost_ownership, open_table, transactions
 from consumers.staging.files import write_file
 from consumers.staging.local import local_dataset
-from consumers.staging.positions import Position, epoch_id
+from consumers.staging.positions import epoch_id
 from consumers.staging.schema import DEAD_LETTERS
-from consumers.types import TopicPartition
+from consumers.types import Position, TopicPartition
 
 
 class DeadLetterTable:

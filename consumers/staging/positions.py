@@ -6,26 +6,11 @@ version is the epoch in which that was noticed. Per topic `<consumer>/<topic>/id
 that a recreated topic is noticed.
 """
 
-import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from deltalake import DeltaTable, Transaction
 
-from consumers.types import TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a partition stands in the table.
-
-    `offset` is the next to read (None before the first), `epoch` how often the partition was taken over, `cut` the epoch in
-    which offsets began to be used again (0: never).
-    """
-
-    offset: int | None
-    epoch: int
-    cut: int = 0
+from consumers.types import Position, TopicPartition, topic_hash
 
 
 def position_id(consumer: str, tp: TopicPartition) -> str:
@@ -46,11 +31,6 @@ def cut_id(consumer: str, tp: TopicPartition) -> str:
 def topic_transaction(consumer: str, topic: str, topic_id: str) -> Transaction:
     """The application transaction that remembers which incarnation of a topic the positions belong to."""
     return Transaction(f"{consumer}/{topic}/id", topic_hash(topic_id))
-
-
-def topic_hash(topic_id: str) -> int:
-    """A topic's id as a number that fits a transaction version (62 bits)."""
-    return int.from_bytes(hashlib.sha256(topic_id.encode()).digest()[:8], "big") >> 2
 
 
 def known_topic(table: DeltaTable, consumer: str, topic: str) -> int | None:

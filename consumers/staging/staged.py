@@ -16,9 +16,8 @@ from consumers.staging import positions as ids
 from consumers.staging.delta import commit, open_table, transactions
 from consumers.staging.files import NewFile
 from consumers.staging.log import StagedCommit
-from consumers.staging.positions import Position
 from consumers.staging.schema import WINDOW, staged_schema
-from consumers.types import Ranges, TopicPartition
+from consumers.types import Position, Ranges, TopicPartition, topic_hash
 
 
 class StagedTable:
@@ -68,7 +67,7 @@ class StagedTable:
         topics = [
             ids.topic_transaction(self.consumer, topic, topic_id)
             for topic, topic_id in takeover.topic_ids.items()
-            if self.known_topic(topic) != ids.topic_hash(topic_id) and (topic_id or self.known_topic(topic) is None)
+            if self.known_topic(topic) != topic_hash(topic_id) and (topic_id or self.known_topic(topic) is None)
         ]
         version = commit(self._table, self.schema, [WINDOW], [], transactions(versions) + topics, takeover.to_json())
         return taken, self._dated(takeover, version)

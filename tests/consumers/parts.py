@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from consumers.config import Consumer, ConsumerConfig
+from consumers.processing.strategies.protocol import Message
 from consumers.types import HEADERS, RECORD_COLUMNS, OffsetRange, RecordBatch, TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -50,6 +51,12 @@ def batch(values: Sequence[bytes | None], first: int = 0, partition: int = 0, **
     tp = TopicPartition("t", partition)
     held = records(values, first, partition, **more)
     return RecordBatch("t", held, {tp: OffsetRange(first, first + len(values))})
+
+
+def message(values: Sequence[bytes | None], first: int = 0, partition: int = 0, **more: Any) -> Message[pa.RecordBatch]:
+    """What the engine makes of a polled batch."""
+    polled = batch(values, first, partition, **more)
+    return Message(polled.records, polled.ranges, (polled.records,))
 
 
 def contents(table: Path) -> pa.Table:

@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-import consumers.processing.processor as engine
+import consumers.processing.ingest as engine
 from consumers.brokers.kafka import KafkaGroupMember
 from consumers.brokers.options import KafkaOptions
-from consumers.clock import SystemClock
 from consumers.config import Consumer
 from consumers.errors import WeirError
+from consumers.processing.context import Surroundings
 from consumers.processing.ingest import stage_from
-from consumers.processing.strategies import writer
+from consumers.processing.strategies.stage import writer
 from consumers.staging.dead_letters import DeadLetterTable
 from consumers.staging.staged import StagedTable
 
@@ -105,7 +105,7 @@ def run(order: Order, say: Say) -> int:
     broker = KafkaGroupMember(options, consumer.config.topic, order.group or consumer.group, order.member)
     limits = engine.Limits(until_caught_up=order.until_caught_up, max_seconds=order.max_seconds)
     try:
-        result = stage_from(broker, consumer, order.member, stop, limits, lambda _: say("committed"), SystemClock())
+        result = stage_from(broker, consumer, order.member, stop, limits, lambda _: say("committed"), Surroundings())
     except WeirError as error:
         say(json.dumps({"error": str(error), "kind": type(error).__name__}))
         return 3

@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 from consumers.clock import ManualClock
 from consumers.config import Consumer
 from consumers.processing.starts import Start
-from consumers.processing.strategies.writer import Owner
+from consumers.processing.strategies.stage.owner import Owner
 from consumers.staging.files import write_file
 from consumers.staging.log import StagedCommit
 from consumers.staging.schema import DEAD_LETTERS, WINDOW
@@ -42,13 +42,13 @@ class Tables:
         clock = ManualClock(1_000.0)
         owner = Owner(self.consumer, "m", clock)
         seen = owner.positions([TP])
-        holds, _ = owner.acquire(seen, {TP: Start(0)}, "id")
+        owner.acquire(seen, {TP: Start(0)}, "id")
         table = StagedTable(self.consumer, clock)
         for start, end in self.steps:
             rows = self._rows(table.schema, [n for n in self.staged if start <= n < end])
             file = write_file(table.path, rows.drop_columns([WINDOW]), "2013-01-01", clock)
             commit = StagedCommit("c", "batch", self.consumer.name, "m", ranges={TP: OffsetRange(start, end)}, rows=len(rows))
-            table.commit([file], commit, {TP: holds[TP].epoch})
+            table.commit([file], commit, {TP: owner.holds[TP].epoch})
         write_deltalake(self.consumer.dead_letters, self._dead(), mode="append")
 
     def _rows(self, schema: pa.Schema, offsets: list[int]) -> pa.Table:

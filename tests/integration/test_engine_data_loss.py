@@ -218,7 +218,7 @@ def push_position(consumer: Consumer, topic: str, offset: int) -> None:
     """Move the table's position, as if the topic's log had been cut short behind it."""
     from consumers.clock import SystemClock
     from consumers.processing.starts import Start
-    from consumers.processing.strategies.writer import Owner
+    from consumers.processing.strategies.stage.owner import Owner
 
     owner = Owner(consumer, "m", SystemClock())
     tp = TopicPartition(topic, 0)

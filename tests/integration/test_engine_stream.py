@@ -18,6 +18,7 @@ from consumers.brokers.kafka import KafkaGroupMember
 from consumers.brokers.options import KafkaOptions
 from consumers.clock import SystemClock
 from consumers.config import Consumer
+from consumers.processing import ingest as ingesting
 from consumers.processing import processor
 from consumers.processing.ingest import IngestResult, ingest
 from consumers.staging.log import StagedCommit, commits
@@ -203,7 +204,7 @@ def test_a_slow_table_pauses_the_member_which_keeps_its_partitions(
             wait.set()
         pause(self)
 
-    monkeypatch.setattr(processor, "POLL_RECORDS", 200)
+    monkeypatch.setattr(ingesting, "POLL_RECORDS", 200)
     monkeypatch.setattr(StagedTable, "commit", slow)
     monkeypatch.setattr(KafkaGroupMember, "pause", noted)
     monkeypatch.setattr(KafkaGroupMember, "_on_lost", lambda self, partitions: lost.append(partitions))
@@ -219,7 +220,7 @@ def test_a_slow_table_pauses_the_member_which_keeps_its_partitions(
 def test_a_stop_in_the_middle_ends_soon_and_the_next_run_goes_on(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "POLL_RECORDS", 200)
+    monkeypatch.setattr(ingesting, "POLL_RECORDS", 200)
     topic = new_topic(kafka, 2)
     consumer = consumer_in(tmp_path, topic, batch=SMALL_BATCHES)
     ledger = produce(kafka, topic, 8_000, 2)

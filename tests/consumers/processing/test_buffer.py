@@ -5,14 +5,15 @@ import pytest
 
 from consumers.config import Window
 from consumers.formats import decoder_for
-from consumers.processing.strategies.buffer import Buffer, Shaped, shape
-from consumers.types import OffsetRange, RecordBatch, TopicPartition
-from tests.consumers.parts import DAY_MS, TP, batch, config, records
+from consumers.processing.strategies.protocol import Message, Rejection
+from consumers.processing.strategies.stage.buffer import Buffer, Shaped, shape
+from consumers.types import OffsetRange, TopicPartition
+from tests.consumers.parts import DAY_MS, TP, config, message, records
 
 
 def shaped(values: list[bytes | None], window: object = "day", schema: object = None, **more: object) -> Shaped:
     definition = config(schema=schema or {"a": "long"}, window=window)
-    return shape(batch(values, **more), decoder_for(definition), definition.window, {TP: "id"}, 5)
+    return shape(message(values, **more), decoder_for(definition), definition.window, {TP: "id"}, 5)
 
 
 def test_a_tombstone_is_a_row_without_fields() -> None:
@@ -57,7 +58,7 @@ def test_rows_of_partitions_with_different_topic_ids_keep_theirs() -> None:
     other = TopicPartition("t", 1)
     mixed = pa.Table.from_batches([records([b"{}", b"x"]), records([b"{}"], 7, 1)]).combine_chunks().to_batches()[0]
     ranges = {TP: OffsetRange(0, 2), other: OffsetRange(7, 8)}
-    found = shape(RecordBatch("t", mixed, ranges), decoder_for(config()), Window(every="day"), {TP: "id~2", other: "id"}, 0)
+    found = shape(Message(mixed, ranges, (mixed,)), decoder_for(config()), Window(every="day"), {TP: "id~2", other: "id"}, 0)
     assert found.rows["_topic_id"].to_pylist() == ["id~2", "id"]
     assert found.rejects is not None
     assert found.rejects["_topic_id"].to_pylist() == ["id~2"]
@@ -70,3 +71,18 @@ def test_a_buffer_joins_ranges_and_refuses_gaps() -> None:
     assert (buffer.ranges, buffer.rows, buffer.since) == ({TP: OffsetRange(0, 5)}, 5, 1.0)
     with pytest.raises(ValueError, match="does not follow"):
         buffer.add(shaped([b"{}"], first=9), 3.0)
+
+
+def test_a_record_that_an_earlier_strategy_rejected_becomes_a_dead_letter_with_its_own_bytes() -> None:
+    definition = config()
+    came = message([b'{"a":1}', b'{"a":2}', b"junk"], first=7)
+    filtered = came.with_payload(came.payload.filter(pa.array([True, False, True])), (Rejection(TP, 8, "no such flight"),))
+    found = shape(filtered, decoder_for(definition), definition.window, {TP: "id"}, 5)
+    assert found.rows["_offset"].to_pylist() == [7]
+    assert found.rejects is not None
+    assert found.rejects.select(["_offset", "_value", "_topic_id"]).to_pylist() == [
+        {"_offset": 8, "_value": b'{"a":2}', "_topic_id": "id"},
+        {"_offset": 9, "_value": b"junk", "_topic_id": "id"},
+    ]
+    assert found.rejects["_reason"][0].as_py() == "no such flight"
+    assert found.records == 3

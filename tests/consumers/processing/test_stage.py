@@ -9,14 +9,18 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from consumers.clock import SystemClock
+from consumers.config import Consumer
 from consumers.errors import OwnershipLost, StorageError
+from consumers.processing.context import Context, Surroundings
 from consumers.processing.incarnation import Incarnation
 from consumers.processing.starts import Start
-from consumers.processing.strategies import stage as module
-from consumers.processing.strategies.stage import Stage
-from consumers.processing.strategies.writer import Hold, Owner, TableWriter, _runs
+from consumers.processing.strategies.stage import strategy as module
+from consumers.processing.strategies.stage.owner import Hold, Owner
+from consumers.processing.strategies.stage.strategy import Stage
+from consumers.processing.strategies.stage.writer import TableWriter, _runs
+from consumers.staging.log import StagedCommit
 from consumers.staging.positions import committed_positions
-from tests.consumers.parts import TP, batch, consumer, offsets
+from tests.consumers.parts import TP, consumer, message, offsets
 
 SAME = Incarnation(lambda: "id", SystemClock())
 ROWS = [b'{"a":0}', b"bad", b'{"a":2}']
@@ -28,36 +32,52 @@ def parts(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture
-def holds(parts):  # type: ignore[no-untyped-def]
-    owner = Owner(parts, "m", SystemClock())
-    return owner.acquire(owner.positions([TP]), {TP: Start(0)}, "id")[0]
+def owner(parts) -> Owner:  # type: ignore[no-untyped-def]
+    made = Owner(parts, "m", SystemClock())
+    made.acquire(made.positions([TP]), {TP: Start(0)}, "id")
+    return made
 
 
 @pytest.fixture
-def stage(parts, holds) -> Iterator[Stage]:  # type: ignore[no-untyped-def]
-    made = Stage(parts, "m", SystemClock(), SAME)
-    made.hold(holds, {TP: 9})
+def told() -> list[StagedCommit]:
+    return []
+
+
+def staging(parts: Consumer, owner: Owner, told: list[StagedCommit], incarnation: Incarnation = SAME) -> Stage:
+    context = Context(lambda ranges: None, Surroundings())
+    return Stage(parts, owner, context, incarnation, lambda partitions: {TP: 9}, told.append)
+
+
+@pytest.fixture
+def stage(parts, owner: Owner, told: list[StagedCommit]) -> Iterator[Stage]:  # type: ignore[no-untyped-def]
+    made = staging(parts, owner, told)
     yield made
     made.close()
 
 
-def test_a_flush_commits_everything_submitted_before_it(stage: Stage) -> None:
-    stage.submit(batch(ROWS))
-    stage.submit(batch(ROWS, 3))
+def test_a_flush_commits_everything_submitted_before_it_and_tells(stage: Stage, told: list[StagedCommit]) -> None:
+    stage.submit(message(ROWS))
+    stage.submit(message(ROWS, 3))
     assert stage.flush(10)
-    [commit] = stage.poll()
+    [commit] = told
     assert (commit.rows, commit.dead_letters, commit.lag, commit.ranges[TP].end) == (4, 2, 3, 6)
 
 
-def test_what_was_discarded_is_not_committed(stage: Stage, parts) -> None:  # type: ignore[no-untyped-def]
-    stage.submit(batch(ROWS))
+def test_what_was_discarded_is_not_committed(stage: Stage, parts, told: list[StagedCommit]) -> None:  # type: ignore[no-untyped-def]
+    stage.submit(message(ROWS))
     stage.discard()
     assert stage.flush(10)
-    assert stage.poll() == []
+    assert told == []
     assert committed_positions(parts.staged, "c", "t", 1) == {TP: 0}
 
 
-def test_a_batch_discarded_while_it_is_decoded_is_not_committed(stage: Stage, parts, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_batch_discarded_while_it_is_decoded_is_not_committed(
+    stage: Stage,
+    parts,
+    owner: Owner,
+    told: list[StagedCommit],
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
     decoding, let_go = threading.Event(), threading.Event()
     shape = module.shape
 
@@ -68,13 +88,13 @@ def test_a_batch_discarded_while_it_is_decoded_is_not_committed(stage: Stage, pa
 
     monkeypatch.setattr(module, "shape", slow)
     monkeypatch.setattr(Stage, "_time_left", lambda self: 0.0)  # full at once
-    stage.submit(batch(ROWS))
+    stage.submit(message(ROWS))
     assert decoding.wait(10)
     stage.discard()
-    stage.hold({}, {})
+    owner.release(frozenset({TP}))
     let_go.set()
     assert stage.flush(10)
-    assert stage.poll() == []
+    assert told == []
     assert offsets(parts.staged) + offsets(parts.dead_letters) == {}
 
 
@@ -88,25 +108,40 @@ def test_a_failure_in_the_thread_reaches_the_poller(
         raise failure
 
     monkeypatch.setattr(TableWriter, "write", fail)
-    stage.submit(batch(ROWS))
-    for ask in (lambda: stage.flush(10), stage.poll, lambda: stage.submit(batch(ROWS, 3))):
+    stage.submit(message(ROWS))
+    for ask in (lambda: stage.flush(10), stage.poll, lambda: stage.submit(message(ROWS, 3))):
         with pytest.raises(seen):
             ask()
 
 
-def test_a_failure_after_a_commit_is_raised_once_that_commit_was_polled(stage: Stage, holds) -> None:  # type: ignore[no-untyped-def]
-    stage.submit(batch(ROWS))
+def test_a_lost_ownership_is_raised_until_it_is_discarded(
+    stage: Stage, owner: Owner, told: list[StagedCommit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.submit(message(ROWS))
     assert stage.flush(10)
-    stage.hold({TP: Hold(99, "id")}, {})
-    stage.submit(batch(ROWS, 3))
-    assert not stage.flush(10)
-    assert [commit.rows for commit in stage.poll()] == [2]
+    held = owner.holds
+    monkeypatch.setattr(owner, "_holds", {TP: Hold(99, "id")})
+    stage.submit(message(ROWS, 3))
+    with pytest.raises(OwnershipLost):
+        stage.flush(10)
     with pytest.raises(OwnershipLost):
         stage.poll()
     stage.discard()
-    stage.hold(holds, {})
-    stage.submit(batch(ROWS, 3))
+    monkeypatch.setattr(owner, "_holds", held)
+    stage.submit(message(ROWS, 3))
     assert stage.flush(10)
+    assert [commit.rows for commit in told] == [2, 2]
+
+
+def test_what_was_committed_before_a_failure_is_told_before_it_is_raised(
+    stage: Stage, told: list[StagedCommit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stage, "_time_left", lambda self: 0.0)  # full at once
+    stage.submit(message(ROWS))
+    stage.submit(message(ROWS, 7))
+    with pytest.raises(OwnershipLost):
+        stage.flush(10)
+    assert [commit.rows for commit in told] == [2]
 
 
 def test_a_flush_that_takes_too_long_says_so_and_closing_waits_for_its_commit(
@@ -123,7 +158,7 @@ def test_a_flush_that_takes_too_long_says_so_and_closing_waits_for_its_commit(
         return write(self, *more)
 
     monkeypatch.setattr(TableWriter, "write", slow)
-    stage.submit(batch(ROWS))
+    stage.submit(message(ROWS))
     assert not stage.flush(0.01)
     assert writing.wait(10)
     let_go.set()
@@ -131,16 +166,15 @@ def test_a_flush_that_takes_too_long_says_so_and_closing_waits_for_its_commit(
     assert committed_positions(parts.staged, "c", "t", 1) == {TP: 3}
 
 
-def test_the_age_of_the_first_record_commits_by_itself(parts, holds) -> None:  # type: ignore[no-untyped-def]
+def test_the_age_of_the_first_record_commits_by_itself(parts, owner: Owner, told: list[StagedCommit]) -> None:  # type: ignore[no-untyped-def]
     quick = consumer(parts.staged.parent, batch={"max_latency_seconds": 0.01})
-    made = Stage(quick, "m", SystemClock(), SAME)
-    made.hold(holds, {})
-    made.submit(batch(ROWS))
+    made = staging(quick, owner, told)
+    made.submit(message(ROWS))
     deadline = SystemClock().monotonic() + 10
-    while not (found := made.poll()) and SystemClock().monotonic() < deadline:
-        pass
+    while not told and SystemClock().monotonic() < deadline:
+        made.poll()
     made.close()
-    assert [commit.rows for commit in found] == [2]
+    assert [commit.rows for commit in told] == [2]
 
 
 @pytest.mark.parametrize(
@@ -159,11 +193,10 @@ def test_invalid_records_in_a_row_are_counted_across_batches_and_gaps(
     assert _runs(np.array(good, np.int64), np.array(bad, np.int64), before) == runs
 
 
-def test_records_read_from_a_topic_that_was_recreated_meanwhile_are_not_committed(parts, holds) -> None:  # type: ignore[no-untyped-def]
-    made = Stage(parts, "m", SystemClock(), Incarnation(lambda: "another", SystemClock()))
+def test_records_read_from_a_topic_that_was_recreated_meanwhile_are_not_committed(parts, owner: Owner) -> None:  # type: ignore[no-untyped-def]
+    made = staging(parts, owner, [], Incarnation(lambda: "another", SystemClock()))
     try:
-        made.hold(holds, {TP: 9})
-        made.submit(batch(ROWS))
+        made.submit(message(ROWS))
         with pytest.raises(OwnershipLost, match="deleted and created again"):
             made.flush(10)
     finally:

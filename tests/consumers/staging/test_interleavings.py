@@ -19,14 +19,13 @@ from consumers.clock import ManualClock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost
 from consumers.formats import decoder_for
-from consumers.processing.strategies.buffer import Buffer, shape
+from consumers.processing.strategies.stage.buffer import Buffer, shape
 from consumers.staging.dead_letters import DeadLetterTable
 from consumers.staging.files import write_file
 from consumers.staging.log import StagedCommit
-from consumers.staging.positions import Position
 from consumers.staging.staged import StagedTable
-from consumers.types import OffsetRange
-from tests.consumers.parts import TP, batch, consumer, offsets
+from consumers.types import OffsetRange, Position
+from tests.consumers.parts import TP, consumer, message, offsets
 
 END = 3
 READS, STAGED, DEAD = "reads", "staged", "dead"
@@ -107,7 +106,7 @@ def _independent(one: str, other: str) -> bool:
 
 def _shaped(parts: Consumer, values: list[bytes]) -> tuple[pa.Table, pa.Table | None]:
     buffer = Buffer()
-    buffer.add(shape(batch(values), decoder_for(parts.config), parts.config.window, {TP: "id"}, 0), 0.0)
+    buffer.add(shape(message(values), decoder_for(parts.config), parts.config.window, {TP: "id"}, 0), 0.0)
     return buffer.table().drop_columns(["_window"]), buffer.rejects()
 
 

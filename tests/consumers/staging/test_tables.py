@@ -10,11 +10,11 @@ import pytest
 from consumers.clock import ManualClock
 from consumers.errors import OwnershipLost, StorageError
 from consumers.processing.starts import Start
-from consumers.processing.strategies.writer import Owner
+from consumers.processing.strategies.stage.owner import Owner
 from consumers.staging.log import StagedCommit, Timings, WindowChange, commits
-from consumers.staging.positions import Position, committed_positions
+from consumers.staging.positions import committed_positions
 from consumers.staging.staged import StagedTable
-from consumers.types import OffsetRange, TopicPartition
+from consumers.types import OffsetRange, Position, TopicPartition
 from tests.consumers.parts import TP, consumer
 
 OTHER = TopicPartition("t", 1)

@@ -6,21 +6,21 @@ from pathlib import Path
 from consumers.clock import ManualClock
 from consumers.formats import decoder_for
 from consumers.processing.starts import Start
-from consumers.processing.strategies.buffer import shape
-from consumers.processing.strategies.writer import Owner
+from consumers.processing.strategies.stage.buffer import shape
+from consumers.processing.strategies.stage.owner import Owner
 from consumers.staging.dead_letters import DeadLetterTable
 from consumers.staging.staged import StagedTable
 from consumers.types import OffsetRange
-from tests.consumers.parts import TP, batch, consumer, contents
+from tests.consumers.parts import TP, consumer, contents, message
 
 
 def leave_tentative(folder: Path, owner: Owner, count: int) -> None:
     """A member takes over from offset 0, writes `count` dead letters, and dies before its staged commit."""
     parts = consumer(folder)
-    holds, _ = owner.acquire(owner.positions([TP]), {TP: Start(0)}, "id")
-    rejects = shape(batch([b"bad"] * count), decoder_for(parts.config), parts.config.window, {TP: "id"}, 0).rejects
+    owner.acquire(owner.positions([TP]), {TP: Start(0)}, "id")
+    rejects = shape(message([b"bad"] * count), decoder_for(parts.config), parts.config.window, {TP: "id"}, 0).rejects
     assert rejects is not None
-    DeadLetterTable(parts, ManualClock()).append(rejects, {TP: holds[TP].epoch})
+    DeadLetterTable(parts, ManualClock()).append(rejects, {TP: owner.holds[TP].epoch})
     assert contents(parts.dead_letters).num_rows == count
 
 
@@ -34,8 +34,8 @@ def test_tentative_dead_letters_go_also_where_retention_has_taken_their_records_
 def test_tentative_dead_letters_go_also_where_the_log_was_cut_short_since(tmp_path: Path) -> None:
     owner = Owner(consumer(tmp_path), "m", ManualClock())
     leave_tentative(tmp_path, owner, 3)
-    holds, _ = owner.acquire(owner.positions([TP]), {TP: Start(0, cut=True)}, "id")
-    assert holds[TP].label == f"id~{holds[TP].epoch}"
+    owner.acquire(owner.positions([TP]), {TP: Start(0, cut=True)}, "id")
+    assert owner.holds[TP].label == f"id~{owner.holds[TP].epoch}"
     assert contents(tmp_path / "dead").num_rows == 0
 
 
@@ -49,5 +49,5 @@ def test_a_staged_table_restored_to_an_older_state_than_its_dead_letters_is_take
     shutil.rmtree(parts.staged)
     shutil.copytree(tmp_path / "backup", parts.staged)
     restored = Owner(parts, "n", ManualClock())
-    holds, _ = restored.acquire(restored.positions([TP]), {TP: Start(0)}, "id")
-    assert holds[TP].epoch == 5
+    restored.acquire(restored.positions([TP]), {TP: Start(0)}, "id")
+    assert restored.holds[TP].epoch == 5

@@ -13,22 +13,24 @@ from dataclasses import dataclass
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost, StorageError, WeirError
 from consumers.formats import decoder_for
+from consumers.processing.context import Context
 from consumers.processing.incarnation import Incarnation
-from consumers.processing.strategies.buffer import Buffer, shape
-from consumers.processing.strategies.writer import Hold, TableWriter
+from consumers.processing.strategies.protocol import Message, MessageRejected
+from consumers.processing.strategies.stage.buffer import Buffer, shape
+from consumers.processing.strategies.stage.owner import Owner
+from consumers.processing.strategies.stage.writer import TableWriter
 from consumers.staging.log import StagedCommit
-from consumers.types import RecordBatch, TopicPartition
+from consumers.types import TopicPartition
 
 _PATIENCE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    batch: RecordBatch
+    message: Message[pa.RecordBatch]
     generation: int
 
 
@@ -41,19 +43,31 @@ class _Stop:
     pass
 
 
-class MessageRejected(Exception):
-    """Nothing more is taken for now; hold the batch, pause, and offer it again."""
+HighWatermarks = Callable[[frozenset[TopicPartition]], Mapping[TopicPartition, int]]
 
 
 class Stage:
     """The strategy that ends in the staged table. Its public methods are called by the polling thread."""
 
-    def __init__(self, consumer: Consumer, member: str, clock: Clock, incarnation: Incarnation) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        owner: Owner,
+        context: Context,
+        incarnation: Incarnation,
+        high_watermarks: HighWatermarks,
+        on_commit: Callable[[StagedCommit], None],
+    ) -> None:
+        """`owner` knows what is held. `on_commit` hears of every commit, after the engine has."""
         self._consumer = consumer
+        self._owner = owner
+        self._context = context
         self._incarnation = incarnation
-        self._clock = clock
+        self._high_watermarks = high_watermarks
+        self._on_commit = on_commit
+        self._clock = context.around.clock
         self._decoder = decoder_for(consumer.config)
-        self._writer = TableWriter(consumer, member, clock)
+        self._writer = TableWriter(consumer, owner.member, self._clock)
         self._room = max(consumer.config.batch.max_bytes // 4, 1)
         self._inbox: queue.SimpleQueue[_Batch | _Flush | _Stop] = queue.SimpleQueue()
         self._outbox: deque[StagedCommit] = deque()
@@ -61,48 +75,37 @@ class Stage:
         self._waiting = 0
         self._generation = 0
         self._failure: BaseException | None = None
-        self._holds: Mapping[TopicPartition, Hold] = {}
         self._high: Mapping[TopicPartition, int] = {}
         self._buffer = Buffer()
         self._buffer_generation = 0
         self._thread = threading.Thread(target=self._run, name=f"stage-{consumer.name}", daemon=True)
         self._thread.start()
 
-    def hold(self, holds: Mapping[TopicPartition, Hold], high: Mapping[TopicPartition, int]) -> None:
-        """The partitions that are ours from now on, and the high watermarks known of them."""
-        self._holds = dict(holds)
-        self._high = dict(high)
-
-    def submit(self, batch: RecordBatch) -> None:
+    def submit(self, message: Message[pa.RecordBatch]) -> None:
         """Queue a batch for decoding; waits up to a second for room, then raises `MessageRejected`."""
         with self._changed:
             free = self._changed.wait_for(lambda: self._waiting < self._room or self._failure is not None, _PATIENCE)
             self._raise_failure()
             if not free:
                 raise MessageRejected
-            self._waiting += batch.nbytes
-        self._inbox.put(_Batch(batch, self._generation))
+            self._waiting += message.nbytes
+        self._inbox.put(_Batch(message, self._generation))
 
-    def poll(self) -> list[StagedCommit]:
-        """What was committed since the last call, in order. Raises what failed meanwhile."""
-        taken = []
-        while self._outbox:
-            taken.append(self._outbox.popleft())
-        if not taken:
-            self._raise_failure()
-        return taken
+    def poll(self) -> None:
+        """Tell what was committed since the last call, in order; then raise what failed meanwhile."""
+        self._high = self._high_watermarks(frozenset(self._owner.holds))
+        self._tell()
+        self._raise_failure()
 
     def flush(self, timeout: float) -> bool:
-        """Commit everything submitted so far. False when that takes longer than `timeout` seconds; it then goes on.
-
-        Raises what failed, or returns False when commits must be polled before: the next poll after them raises it.
-        """
+        """Commit everything submitted so far, and tell. False when that takes longer than `timeout` seconds; it then goes on."""
+        self._high = self._high_watermarks(frozenset(self._owner.holds))
         request = _Flush(threading.Event())
         self._inbox.put(request)
         done = request.done.wait(timeout)
-        if not self._outbox:
-            self._raise_failure()
-        return done and self._failure is None
+        self._tell()
+        self._raise_failure()
+        return done
 
     def discard(self) -> None:
         """Forget everything that no commit has taken, and a lost ownership. It must be submitted again."""
@@ -110,12 +113,31 @@ class Stage:
             self._generation += 1
             if isinstance(self._failure, OwnershipLost):
                 self._failure = None
+        self._tell()
 
     def close(self) -> None:
         """Forget what is not committed, wait for a commit under way, and end the thread."""
         self._generation += 1
-        self._inbox.put(_Stop())
-        self._thread.join()
+        if self._thread.is_alive():
+            self._inbox.put(_Stop())
+            self._thread.join()
+
+    def _tell(self) -> None:
+        while self._outbox:
+            commit = self._outbox.popleft()
+            self._measure(commit)
+            self._context.commit(commit.ranges)
+            self._on_commit(commit)
+
+    def _measure(self, commit: StagedCommit) -> None:
+        metrics = self._context.around.metrics
+        metrics.observe("batch_records", commit.rows + commit.dead_letters)
+        metrics.observe("batch_bytes", commit.bytes)
+        metrics.observe("decode_seconds", commit.timings.decode)
+        metrics.observe("flush_seconds", commit.timings.write)
+        metrics.observe("commit_seconds", commit.timings.commit)
+        if commit.dead_letters:
+            metrics.count("dead_letters", commit.dead_letters)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -136,7 +158,7 @@ class Stage:
                 continue
             self._guarded(lambda taken=item: self._take(taken))  # type: ignore[misc]
             with self._changed:
-                self._waiting -= item.batch.nbytes
+                self._waiting -= item.message.nbytes
                 self._changed.notify_all()
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -165,8 +187,8 @@ class Stage:
             return
         began = self._clock.monotonic()
         config = self._consumer.config
-        labels = {tp: hold.label for tp, hold in self._holds.items()}
-        shaped = shape(item.batch, self._decoder, config.window, labels, int(self._clock.time() * 1000))
+        labels = {tp: hold.label for tp, hold in self._owner.holds.items()}
+        shaped = shape(item.message, self._decoder, config.window, labels, int(self._clock.time() * 1000))
         self._buffer.decode_seconds += self._clock.monotonic() - began
         self._buffer.add(shaped, began)
         full = self._buffer.records >= config.batch.max_records or self._buffer.nbytes >= config.batch.max_bytes
@@ -178,7 +200,7 @@ class Stage:
         with self._changed:
             # Decoding takes a while; what was discarded meanwhile must not be committed under holds that came after.
             stale = self._buffer_generation != self._generation
-            holds, high = self._holds, self._high
+            holds, high = self._owner.holds, self._high
         if buffer.ranges and not stale:
             for topic_id in {holds[tp].topic_id for tp in buffer.ranges}:
                 self._incarnation.require(topic_id)

@@ -1,6 +1,6 @@
 """Rows and dead letters between decoding and the commit: what a batch has become, and what is waiting to be written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 
 from consumers.config import Window
 from consumers.formats import Decoded, Decoder, Reject
+from consumers.processing.strategies.protocol import Message
 from consumers.staging.schema import WINDOW
 from consumers.staging.windows import window_keys
-from consumers.types import OffsetRange, Ranges, RecordBatch, TopicPartition, join_ranges
+from consumers.types import OffsetRange, Ranges, TopicPartition, join_ranges
 
 _MICROS = pa.timestamp("us", "UTC")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
@@ -29,16 +30,48 @@ class Shaped:
     nbytes: int
 
 
-def shape(batch: RecordBatch, decoder: Decoder, window: Window, labels: Mapping[TopicPartition, str], now_ms: int) -> Shaped:
+def shape(
+    message: Message[pa.RecordBatch], decoder: Decoder, window: Window, labels: Mapping[TopicPartition, str], now_ms: int
+) -> Shaped:
     """Decode a batch. A record without a value is a row (a tombstone); one that has no window is a dead letter."""
-    records = batch.records
+    records = message.payload
     decoded, tombstone = _decode(records["value"], decoder)
-    origin = _origin(batch, labels)
+    origin = _origin(records, message.ranges, labels)
     rows, taken = _placed(decoded, origin, tombstone, window)
     lost_window = () if len(taken) == len(decoded.indices) else _unplaced(decoded.indices, taken)
     rejects = _rejected(records, origin, [*decoded.rejects, *lost_window], window, now_ms)
+    if message.rejected:
+        rejects = _with_earlier(rejects, message, window, labels, now_ms)
     nbytes = rows.nbytes + (rejects.nbytes if rejects is not None else 0)
-    return Shaped(rows, rejects, batch.ranges, records.num_rows, int(nbytes))
+    return Shaped(rows, rejects, message.ranges, records.num_rows + len(message.rejected), int(nbytes))
+
+
+def _with_earlier(
+    rejects: pa.Table | None, message: Message[pa.RecordBatch], window: Window, labels: Mapping[TopicPartition, str], now_ms: int
+) -> pa.Table:
+    """Dead letters together with those that earlier strategies found, whose records are in the message's source only."""
+    found = {(part["partition"][i].as_py(), part["offset"][i].as_py()): (part, i) for part, i in _each_source(message)}
+    tables = [] if rejects is None else [rejects]
+    for rejection in message.rejected:
+        part, i = found[rejection.partition.partition, rejection.offset]
+        record = part.slice(i, 1)
+        one = _rejected(record, _origin(record, message.ranges, labels), [Reject(0, rejection.reason)], window, now_ms)
+        tables.append(one)
+    together = pa.concat_tables([_plain(table) for table in tables])
+    return together.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+
+
+def _each_source(message: Message[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    wanted = {rejection.offset for rejection in message.rejected}
+    for part in message.source:
+        for i in np.flatnonzero(np.isin(part["offset"].to_numpy(), list(wanted))):
+            yield part, int(i)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The same without dictionaries, which tables of different batches cannot share."""
+    plain = [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in table.schema]
+    return table.cast(pa.schema(plain))
 
 
 def _decode(values: pa.BinaryArray, decoder: Decoder) -> tuple[Decoded, pa.Array | None]:
@@ -57,15 +90,15 @@ def _decode(values: pa.BinaryArray, decoder: Decoder) -> tuple[Decoded, pa.Array
     return Decoded(rows, pa.array(kept.astype(np.int32)), rejects), tombstone
 
 
-def _origin(batch: RecordBatch, labels: Mapping[TopicPartition, str]) -> pa.Table:
+def _origin(records: pa.RecordBatch, ranges: Ranges, labels: Mapping[TopicPartition, str]) -> pa.Table:
     """Where each record came from: topic, topic id, partition, offset, timestamp, key, headers."""
-    records = batch.records
     count = records.num_rows
-    known = sorted({labels.get(tp, "") for tp in batch.ranges})
+    topic = next((tp.topic for tp in ranges), "")
+    known = sorted({labels.get(tp, "") for tp in ranges})
     if len(known) <= 1:
         label = _constant(known[0] if known else "", count)
     else:
-        by_partition = {tp.partition: known.index(labels.get(tp, "")) for tp in batch.ranges}
+        by_partition = {tp.partition: known.index(labels.get(tp, "")) for tp in ranges}
         codes = [by_partition[p] for p in records["partition"].to_pylist()]
         label = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(known, pa.string()))
     stamps = records["timestamp"]
@@ -74,7 +107,7 @@ def _origin(batch: RecordBatch, labels: Mapping[TopicPartition, str]) -> pa.Tabl
     stamps = pc.if_else(sane, stamps, pa.scalar(None, stamps.type)).cast(_MICROS)
     return pa.table(
         {
-            "_topic": _constant(batch.topic, count),
+            "_topic": _constant(topic, count),
             "_topic_id": label,
             "_partition": records["partition"],
             "_offset": records["offset"],

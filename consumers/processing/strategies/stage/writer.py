@@ -1,8 +1,8 @@
-"""A member's hands on a consumer's two tables: one takes partitions over, the other turns buffers into commits."""
+"""Turns what was buffered into commits of a consumer's two tables."""
 
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,70 +11,17 @@ import pyarrow.compute as pc
 from consumers.clock import Clock
 from consumers.config import Consumer, InvalidLimits
 from consumers.errors import InvalidLimit
-from consumers.processing.starts import Start
-from consumers.processing.strategies.buffer import Buffer
+from consumers.processing.strategies.stage.buffer import Buffer
+from consumers.processing.strategies.stage.owner import Hold
 from consumers.staging.dead_letters import DeadLetterTable
 from consumers.staging.files import NewFile, write_file
 from consumers.staging.log import StagedCommit, Timings, WindowChange
-from consumers.staging.positions import Position
 from consumers.staging.schema import WINDOW
 from consumers.staging.staged import StagedTable
 from consumers.staging.windows import split
 from consumers.types import TopicPartition
 
 _FEWEST_FOR_RATIO = 100
-_CUT = "~"
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A partition that is ours: its epoch, and the name of its log's incarnation."""
-
-    epoch: int
-    label: str
-
-    @property
-    def topic_id(self) -> str:
-        """The id of the topic that it was taken over from; empty where the brokers know none."""
-        return self.label.partition(_CUT)[0]
-
-
-class Owner:
-    """Takes partitions over. It has its own view of the tables, so that it never waits for a commit under way."""
-
-    def __init__(self, consumer: Consumer, member: str, clock: Clock) -> None:
-        self._consumer = consumer
-        self._member = member
-        self._staged = StagedTable(consumer, clock)
-        self._dead_letters = DeadLetterTable(consumer, clock)
-
-    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
-        """Where the staged table stands now."""
-        return self._staged.positions(partitions)
-
-    def known_topic(self, topic: str) -> int | None:
-        """The hash of the topic's id that those positions belong to."""
-        return self._staged.known_topic(topic)
-
-    def acquire(
-        self, seen: Mapping[TopicPartition, Position], starts: Mapping[TopicPartition, Start], topic_id: str
-    ) -> tuple[dict[TopicPartition, Hold], StagedCommit]:
-        """Take partitions over in both tables. Raises `OwnershipLost` when another member is doing the same."""
-        takeover = StagedCommit(
-            commit_id=uuid.uuid4().hex,
-            kind="acquire",
-            consumer=self._consumer.name,
-            member=self._member,
-            topic_ids={self._consumer.config.topic: topic_id},
-            starts={tp: start.offset for tp, start in starts.items()},
-            lost={tp: start.lost for tp, start in starts.items() if start.lost is not None},
-        )
-        cut = frozenset(tp for tp, start in starts.items() if start.cut)
-        taken, takeover = self._staged.acquire(seen, takeover, cut, self._dead_letters.epochs(seen))
-        # Tentative is what stands at or past the position before this takeover, also where offsets were lost since.
-        stood = {tp: replace(new, offset=new.offset if seen[tp].offset is None else seen[tp].offset) for tp, new in taken.items()}
-        self._dead_letters.acquire(stood, {tp: _label(topic_id, then) for tp, then in seen.items()})
-        return {tp: Hold(new.epoch, _label(topic_id, new)) for tp, new in taken.items()}, takeover
 
 
 class TableWriter:
@@ -161,10 +108,6 @@ class TableWriter:
                         "this batch was committed. Mend the producer or the schema, and start again."
                     )
         return failing
-
-
-def _label(topic_id: str, position: Position) -> str:
-    return f"{topic_id}{_CUT}{position.cut}" if position.cut else topic_id
 
 
 def _only(epochs: Mapping[TopicPartition, int], rejects: pa.Table) -> dict[TopicPartition, int]:

@@ -1,0 +1,1 @@
+"""Staging into Delta: the strategy, what waits for a commit, the commit, and the ownership that it rests on."""
