@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 
 from consumers.brokers.kafka import KafkaGroupMember
@@ -13,7 +13,8 @@ from consumers.config import Consumer
 from consumers.metrics import Metrics, NoMetrics
 from consumers.processing.context import Context, Surroundings
 from consumers.processing.incarnation import Incarnation
-from consumers.processing.processor import Limits, Processor
+from consumers.processing.processor import Limits
+from consumers.processing.run import run
 from consumers.processing.strategies.stage.owner import Owner
 from consumers.processing.strategies.stage.strategy import Stage
 from consumers.processing.subscription import POLL_RECORDS, Subscription
@@ -52,7 +53,8 @@ def ingest(
     next call goes on from there, as it does after any interruption.
     """
     around = Surroundings(clock or SystemClock(), metrics or NoMetrics())
-    broker = KafkaGroupMember(kafka, consumer.config.topic, consumer.group, f"weir-{consumer.name}")
+    name = f"weir-{consumer.name}"
+    broker = KafkaGroupMember(kafka, consumer.config.topic, consumer.group, name, around.clock, metrics=around.metrics)
     limits = Limits(until_caught_up, max_seconds)
     return stage_from(broker, consumer, member, stop, limits, on_commit, around, abort, heartbeat)
 
@@ -79,12 +81,19 @@ def stage_from(
         incarnation = Incarnation(broker.topic_id, around.clock)
         return Stage(consumer, owner, context, incarnation, broker.high_watermarks, committed)
 
-    with ExitStack() as closing:
-        closing.callback(broker.close)
+    with closing(broker):
         owner = Owner(consumer, member, around.clock, on_commit)
-        processor = Processor(subscription_of(consumer), broker, owner, build, around, heartbeat)
-        closing.callback(processor.end)
-        reason = processor.run(stop, limits, abort)
+        reason = run(
+            subscription_of(consumer),
+            broker,
+            owner,
+            build,
+            stop=stop,
+            limits=limits,
+            around=around,
+            abort=abort,
+            heartbeat=heartbeat,
+        )
     return IngestResult(
         commits=len(commits),
         rows=sum(commit.rows for commit in commits),

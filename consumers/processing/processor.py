@@ -1,6 +1,7 @@
 """The loop: poll, submit, commit group offsets; and what happens when partitions come, go, are lost, or are fought over."""
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from consumers.processing.progress import Progress
 from consumers.processing.strategies.protocol import Message, MessageRejected, Strategy
 from consumers.processing.subscription import Subscription
 from consumers.processing.takeover import Takeover
-from consumers.types import Positions, Ranges, RecordBatch
+from consumers.types import Positions, Ranges, RecordBatch, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +209,7 @@ class Processor:
         metrics, now = self._around.metrics, self._around.clock.time()
         metrics.count("commits")
         for tp, high in self._broker.high_watermarks(frozenset(moved)).items():
-            metrics.gauge("lag", max(0, high - moved[tp]), {"topic": tp.topic, "partition": str(tp.partition)})
+            metrics.gauge("lag", max(0, high - moved[tp]), _place(tp))
         if self._progress.newest_ms is not None:
             metrics.gauge("time_lag_seconds", max(0.0, now - self._progress.newest_ms / 1000))
         metrics.gauge("in_flight_bytes", self._progress.in_flight_bytes)
@@ -253,6 +254,8 @@ class Processor:
         self._progress.release(partitions)
         self._held = deque(rest for batch in self._held if (rest := batch.without(partitions)).ranges)
         self._store.release(partitions)
+        for tp in partitions:
+            self._around.metrics.gauge("lag", math.nan, _place(tp))  # whoever has it now tells its lag
         self._around.metrics.gauge("assigned_partitions", len(self._progress.safe))
         if not self._progress.safe:
             self._close_strategy()
@@ -282,3 +285,7 @@ def _newest(batch: RecordBatch) -> int | None:
     """The newest record's timestamp, in milliseconds since the epoch."""
     newest: int | None = pc.max(batch.records["timestamp"].cast(pa.int64())).as_py()
     return newest
+
+
+def _place(tp: TopicPartition) -> dict[str, str]:
+    return {"topic": tp.topic, "partition": str(tp.partition)}

@@ -17,6 +17,7 @@ COMMANDS = {
     "up": ("orchestration.cli.up", "Kafka, a live replay of flights, Dagster's webserver and daemon."),
     "ingest": ("orchestration.cli.ingest", "Stage a consumer's topic from this terminal."),
     "status": ("orchestration.cli.status", "Positions, lag and tables of the consumers."),
+    "balances": ("orchestration.cli.balances", "Account balances in a SQL database, exactly once, and their check."),
     "kafka": ("orchestration.cli.kafka", "The embedded Kafka cluster and its sample topics."),
 }
 

@@ -1,16 +1,21 @@
 """The job of a consumer: an op that is one member of the consumer group for a bounded time."""
 
+import threading
+
 import dagster as dg
 from pydantic import Field
 
 from consumers.brokers.options import KafkaOptions
 from consumers.clock import SystemClock
 from consumers.config import Consumer
+from consumers.monitoring.stuck import StuckDetector, stuck_after
+from consumers.monitoring.totals import Totals
 from consumers.processing.ingest import IngestResult, ingest
 from consumers.staging.log import StagedCommit
 from orchestration import mirror
 from orchestration.catalog import CONSUMER_TAG, ingestion_job_name, ingestion_op_name
-from orchestration.components.consumer_member import run_member
+from orchestration.components.consumer_member import OnCommit, run_member
+from orchestration.monitoring import run_metadata
 from orchestration.resources.kafka import KafkaResource
 
 KILL_AFTER_SECONDS = 120
@@ -40,11 +45,11 @@ def ingestion_job(consumer: Consumer) -> dg.JobDefinition:
         repaired = mirror.repair(context.instance, consumer)
         if repaired.events:
             context.log.info(f"mirrored {repaired.commits} earlier commits whose events were lost")
-        result = _ingest(context, consumer, config, kafka.connection())
+        totals = Totals()
+        result = _ingest(context, consumer, config, kafka.connection(), totals)
         context.log.info(f"{result.reason}: {result.commits} commits, {result.rows} rows, {result.dead_letters} dead letters")
-        context.add_output_metadata(
-            {"commits": result.commits, "rows": result.rows, "dead_letters": result.dead_letters, "reason": result.reason}
-        )
+        done = {"commits": result.commits, "rows": result.rows, "dead_letters": result.dead_letters, "reason": result.reason}
+        context.add_output_metadata({**run_metadata(totals.summary()), **done})
 
     @dg.job(
         name=name,
@@ -64,23 +69,28 @@ def ingestion_job(consumer: Consumer) -> dg.JobDefinition:
     return job
 
 
-def _ingest(context: dg.OpExecutionContext, consumer: Consumer, config: IngestConfig, kafka: KafkaOptions) -> IngestResult:
+def _ingest(
+    context: dg.OpExecutionContext, consumer: Consumer, config: IngestConfig, kafka: KafkaOptions, totals: Totals
+) -> IngestResult:
     clock = SystemClock()
+    stuck = threading.Event()
 
     def log(commit: StagedCommit) -> None:
         mirror.log(consumer, commit, context.log_event, clock)
 
-    return run_member(
-        lambda stop, on_commit: ingest(
-            consumer,
-            kafka,
-            member=context.run_id,
-            stop=stop,
-            until_caught_up=config.until_caught_up,
-            max_seconds=config.max_seconds or consumer.config.max_run_seconds,
-            on_commit=on_commit,
-            clock=clock,
-        ),
-        log,
-        clock,
-    )
+    def work(stop: threading.Event, on_commit: OnCommit) -> IngestResult:
+        with StuckDetector(stuck_after(consumer.config.batch.max_latency_seconds), clock, stuck.set) as detector:
+            return ingest(
+                consumer,
+                kafka,
+                member=context.run_id,
+                stop=stop,
+                until_caught_up=config.until_caught_up,
+                max_seconds=config.max_seconds or consumer.config.max_run_seconds,
+                on_commit=on_commit,
+                clock=clock,
+                metrics=totals,
+                heartbeat=detector.progress,
+            )
+
+    return run_member(work, log, clock, stuck=stuck)

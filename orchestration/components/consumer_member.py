@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from consumers.clock import Clock
+from consumers.errors import FatalError
 from consumers.staging.log import StagedCommit
 
 R = TypeVar("R")
@@ -29,6 +30,7 @@ class _Member(Generic[R]):
 
     work: Callable[[threading.Event, OnCommit], R]
     clock: Clock
+    stuck: threading.Event
     stop: threading.Event = field(default_factory=threading.Event)
     commits: deque[StagedCommit] = field(default_factory=deque)
     done: bool = False
@@ -53,6 +55,11 @@ class _Member(Generic[R]):
     def mirror(self, on_commit: OnCommit) -> None:
         """Until the member ends: every commit, in order."""
         while not self.done or self.commits:
+            if self.stuck.is_set() and not self.done:
+                raise FatalError(
+                    "the member made no progress for a long time and is given up; the run's stderr says where each of its "
+                    "threads was. What is committed is safe, and the next run reads the rest again."
+                )
             if self.commits:
                 on_commit(self.commits.popleft())
             else:
@@ -68,14 +75,19 @@ class _Member(Generic[R]):
 
 
 def run_member(
-    work: Callable[[threading.Event, OnCommit], R], on_commit: OnCommit, clock: Clock, patience: float = PATIENCE_SECONDS
+    work: Callable[[threading.Event, OnCommit], R],
+    on_commit: OnCommit,
+    clock: Clock,
+    patience: float = PATIENCE_SECONDS,
+    stuck: threading.Event | None = None,
 ) -> R:
     """Call `work(stop, hand_over)` in a thread and `on_commit` here for every commit that it hands over; returns its result.
 
-    Raises what `work` raises. When this thread is interrupted, or `on_commit` fails, `stop` is set, the member gets `patience`
-    seconds to finish or discard, and the interruption goes on. The next repair finds commits that were not mirrored by then.
+    Raises what `work` raises, and `FatalError` once `stuck` is set while the member works. When this thread is interrupted, or
+    `on_commit` fails, `stop` is set, the member gets `patience` seconds to finish or discard, and the interruption goes on. The
+    next repair finds commits that were not mirrored by then.
     """
-    member = _Member(work, clock)
+    member = _Member(work, clock, stuck or threading.Event())
     # A daemon thread: one that does not stop in time ends with the process, which a crash-safe commit allows.
     threading.Thread(target=member.run, name="member", daemon=True).start()
     try:

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from deltalake.exceptions import DeltaError
 
@@ -17,7 +16,7 @@ from consumers.processing.starts import Start
 from consumers.processing.strategies.stage import strategy as module
 from consumers.processing.strategies.stage.owner import Hold, Owner
 from consumers.processing.strategies.stage.strategy import Stage
-from consumers.processing.strategies.stage.writer import TableWriter, _runs
+from consumers.processing.strategies.stage.writer import TableWriter
 from consumers.staging.log import StagedCommit
 from consumers.staging.positions import committed_positions
 from tests.consumers.parts import TP, consumer, message, offsets
@@ -175,22 +174,6 @@ def test_the_age_of_the_first_record_commits_by_itself(parts, owner: Owner, told
         made.poll()
     made.close()
     assert [commit.rows for commit in told] == [2]
-
-
-@pytest.mark.parametrize(
-    ("good", "bad", "before", "runs"),
-    [
-        ([], [], 4, (4, 4)),
-        ([1, 2], [], 4, (4, 0)),
-        ([], [5, 900], 4, (6, 6)),
-        ([3], [1, 2, 5], 4, (6, 1)),
-        ([3, 9], [4, 6, 8, 10], 0, (3, 1)),
-    ],
-)
-def test_invalid_records_in_a_row_are_counted_across_batches_and_gaps(
-    good: list[int], bad: list[int], before: int, runs: tuple[int, int]
-) -> None:
-    assert _runs(np.array(good, np.int64), np.array(bad, np.int64), before) == runs
 
 
 def test_records_read_from_a_topic_that_was_recreated_meanwhile_are_not_committed(parts, owner: Owner) -> None:  # type: ignore[no-untyped-def]

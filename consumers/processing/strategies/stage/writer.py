@@ -1,7 +1,7 @@
 """Turns what was buffered into commits of a consumer's two tables."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from consumers.clock import Clock
-from consumers.config import Consumer, InvalidLimits
-from consumers.errors import InvalidLimit
+from consumers.config import Consumer
+from consumers.processing.invalid_limits import InvalidGuard
 from consumers.processing.strategies.stage.buffer import Buffer
 from consumers.processing.strategies.stage.owner import Hold
 from consumers.staging.dead_letters import DeadLetterTable
@@ -20,8 +20,6 @@ from consumers.staging.schema import WINDOW
 from consumers.staging.staged import StagedTable
 from consumers.staging.windows import split
 from consumers.types import TopicPartition
-
-_FEWEST_FOR_RATIO = 100
 
 
 class TableWriter:
@@ -33,7 +31,7 @@ class TableWriter:
         self.clock = clock
         self.staged = StagedTable(consumer, clock)
         self.dead_letters = DeadLetterTable(consumer, clock)
-        self._failing: dict[TopicPartition, int] = {}  # invalid records in a row up to the last commit
+        self._guard = InvalidGuard(consumer.config.invalid_records)
 
     def write(self, buffer: Buffer, holds: Mapping[TopicPartition, Hold], high: Mapping[TopicPartition, int]) -> StagedCommit:
         """Make a buffer durable: dead letters first, then files and positions in one commit.
@@ -41,7 +39,7 @@ class TableWriter:
         Raises `OwnershipLost`, with no row or position of the buffer committed, and `InvalidLimit` before anything is written.
         """
         rejects = buffer.rejects()
-        failing = self._check_limits(buffer, rejects)
+        self._check_limits(buffer, rejects)
         began = self.clock.monotonic()
         files = self._write_files(buffer)
         epochs = {tp: holds[tp].epoch for tp in buffer.ranges}
@@ -53,7 +51,6 @@ class TableWriter:
         since = began if buffer.since is None else buffer.since
         batch = replace(batch, timings=Timings(began - since, buffer.decode_seconds, written - began))
         done = self.staged.commit(files, batch, epochs)
-        self._failing |= failing
         return replace(done, timings=replace(batch.timings, commit=self.clock.monotonic() - written))
 
     def _write_files(self, buffer: Buffer) -> list[NewFile]:
@@ -81,33 +78,15 @@ class TableWriter:
             high={tp: high[tp] for tp in buffer.ranges if tp in high},
         )
 
-    def _check_limits(self, buffer: Buffer, rejects: pa.Table | None) -> dict[TopicPartition, int]:
-        """Raise `InvalidLimit`, or tell how many invalid records in a row stand at the end of each partition."""
-        limits = self.consumer.config.invalid_records
-        count = 0 if rejects is None else rejects.num_rows
-        if count and buffer.records >= _FEWEST_FOR_RATIO and count > limits.max_ratio * buffer.records:
-            raise InvalidLimit(
-                f"{self.consumer.config.topic}: {count} of {buffer.records} records are invalid, more than the definition's "
-                f"max_ratio of {limits.max_ratio:g}. Most common: {_top_reasons(rejects)}. Nothing of this batch was committed. "
-                "Mend the producer or the schema, or raise `invalid_records`, and start again."
-            )
-        return self._check_runs(buffer, limits)
-
-    def _check_runs(self, buffer: Buffer, limits: InvalidLimits) -> dict[TopicPartition, int]:
-        failing: dict[TopicPartition, int] = {}
-        if limits.max_consecutive is None:
-            return failing
+    def _check_limits(self, buffer: Buffer, rejects: pa.Table | None) -> None:
+        if rejects is not None:
+            topic = self.consumer.config.topic
+            self._guard.check_share(topic, buffer.records, rejects.num_rows, _reasons(rejects))
+            self._guard.check_bytes(topic, rejects.nbytes)
         for shaped in buffer.shaped:
             for tp, step in shaped.ranges.items():
-                before = failing.get(tp, self._failing.get(tp, 0))
-                longest, failing[tp] = _runs(_offsets(shaped.rows, tp), _offsets(shaped.rejects, tp), before)
-                if longest > limits.max_consecutive:
-                    raise InvalidLimit(
-                        f"{tp}: {longest} invalid records in a row up to offset {step.end}, more than the definition's "
-                        f"max_consecutive of {limits.max_consecutive}. Most common: {_top_reasons(shaped.rejects)}. Nothing of "
-                        "this batch was committed. Mend the producer or the schema, and start again."
-                    )
-        return failing
+                good, bad = _offsets(shaped.rows, tp), _offsets(shaped.rejects, tp)
+                self._guard.check_run(tp, step, good, bad, _reasons(shaped.rejects))
 
 
 def _only(epochs: Mapping[TopicPartition, int], rejects: pa.Table) -> dict[TopicPartition, int]:
@@ -115,12 +94,9 @@ def _only(epochs: Mapping[TopicPartition, int], rejects: pa.Table) -> dict[Topic
     return {tp: epoch for tp, epoch in epochs.items() if tp.partition in present}
 
 
-def _top_reasons(rejects: pa.Table | None) -> str:
-    if rejects is None:
-        return "none"
-    counts = rejects["_reason"].value_counts().to_pylist()
-    counts.sort(key=lambda entry: -entry["counts"])
-    return "; ".join(f"{entry['values']} ({entry['counts']})" for entry in counts[:3])
+def _reasons(rejects: pa.Table | None) -> Iterator[str]:
+    if rejects is not None:
+        yield from rejects["_reason"].to_pylist()
 
 
 def _offsets(rows: pa.Table | None, tp: TopicPartition) -> np.ndarray:
@@ -129,13 +105,3 @@ def _offsets(rows: pa.Table | None, tp: TopicPartition) -> np.ndarray:
         return np.empty(0, np.int64)
     found: np.ndarray = rows["_offset"].filter(pc.equal(rows["_partition"], tp.partition)).to_numpy()
     return found
-
-
-def _runs(good: np.ndarray, bad: np.ndarray, before: int) -> tuple[int, int]:
-    """The longest run of bad offsets between good ones, counting `before` that led up to them, and the run at the end.
-
-    Offsets that hold no record do not end a run.
-    """
-    runs = np.bincount(np.searchsorted(good, bad), minlength=len(good) + 1)
-    runs[0] += before
-    return int(runs.max()), int(runs[-1])

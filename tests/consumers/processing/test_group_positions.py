@@ -1,0 +1,99 @@
+"""Kafka's group offsets as the truth of a chain that ends in `CommitPositions`: the whole engine on the in-memory broker."""
+
+import random
+import threading
+from collections.abc import Iterable
+
+import pytest
+
+from consumers.brokers.memory import MemoryCluster, MemoryConsumer, MemoryProducer
+from consumers.clock import ManualClock
+from consumers.errors import OwnershipLost
+from consumers.metrics import NoMetrics
+from consumers.processing.context import Build, Context, Surroundings
+from consumers.processing.group_positions import GroupPositions
+from consumers.processing.processor import Limits, Processor
+from consumers.processing.starts import Start
+from consumers.processing.strategies.commit_positions import CommitPositions
+from consumers.processing.strategies.each import Record, each
+from consumers.processing.strategies.run_task import RunTask
+from consumers.processing.subscription import Subscription
+from consumers.types import Position, TopicPartition
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    made = MemoryCluster(ManualClock(1_700_000_000.0))
+    made.create_topic("orders", 2)
+    return made
+
+
+def produce(cluster: MemoryCluster, values: Iterable[bytes], partition: int) -> None:
+    producer = MemoryProducer(cluster)
+    for value in values:
+        producer.send("orders", value, partition=partition)
+    producer.close()
+
+
+def offsets(cluster: MemoryCluster) -> dict[TopicPartition, int]:
+    return dict(MemoryConsumer(cluster, "orders", "g").group_offsets(frozenset({P0, P1})))
+
+
+def consume(cluster: MemoryCluster, start: str = "earliest") -> list[bytes | None]:
+    """What a member of the group reads until it has caught up."""
+    seen: list[bytes | None] = []
+
+    def take(record: Record) -> None:
+        seen.append(record.value)
+
+    def chain(context: Context) -> RunTask[object, list[None]]:
+        return RunTask(each(take), CommitPositions(context.commit, clock=context.around.clock), around=context.around)
+
+    build: Build = chain
+    broker = MemoryConsumer(cluster, "orders", "g")
+    around = Surroundings(cluster.clock, NoMetrics(), random.Random(0))
+    member = Processor(Subscription("c", "orders", start=start), broker, GroupPositions(broker), build, around)
+    assert member.run(threading.Event(), Limits(until_caught_up=True)) == "caught up"
+    broker.close()
+    member.end()
+    return seen
+
+
+def test_a_chain_goes_on_where_the_group_stands(cluster: MemoryCluster) -> None:
+    produce(cluster, [b"a", b"b"], 0)
+    assert consume(cluster) == [b"a", b"b"]
+    assert offsets(cluster) == {P0: 2, P1: 0}
+    produce(cluster, [b"c"], 1)
+    assert consume(cluster) == [b"c"]
+    assert consume(cluster) == []
+
+
+def test_the_first_member_pins_the_start_of_every_partition(cluster: MemoryCluster) -> None:
+    produce(cluster, [b"before"] * 3, 1)
+    broker = MemoryConsumer(cluster, "orders", "g")
+    store = GroupPositions(broker)
+    assert store.known_topic("orders") is None
+    consume(cluster, start="latest")
+    assert offsets(cluster) == {P0: 0, P1: 3}
+    assert store.known_topic("orders") is not None
+
+
+def test_partitions_that_are_added_later_are_read_from_their_beginning(cluster: MemoryCluster) -> None:
+    consume(cluster, start="latest")
+    cluster.add_partitions("orders", 3)
+    produce(cluster, [b"new"], 2)
+    assert consume(cluster, start="latest") == [b"new"]
+
+
+def test_an_offset_that_moves_during_the_takeover_stops_it(cluster: MemoryCluster) -> None:
+    produce(cluster, [b"a"], 0)
+    broker = MemoryConsumer(cluster, "orders", "g")
+    store = GroupPositions(broker)
+    seen = store.positions([P0, P1])
+    assert seen == {P0: Position(None, 0), P1: Position(None, 0)}
+    consume(cluster)
+    with pytest.raises(OwnershipLost, match="orders/0, orders/1 moved"):
+        store.acquire(seen, {P0: Start(0), P1: Start(0)}, "id")
+    assert offsets(cluster) == {P0: 1, P1: 0}
