@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.25
 _CONTESTS = 2
 _ALONE_SECONDS = 10.0
+_TELL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Processor:
         self._ending = False
         self._until_caught_up = False
         self._answered: float | None = None
+        self._told = 0.0
 
     @property
     def positions(self) -> Positions:
@@ -107,6 +109,7 @@ class Processor:
                     self._strategy.flush(_POLL_SECONDS)
         except OwnershipLost as error:
             self._reclaim(error)
+        self._tell_again()
         if self._moved or self._progress.idle:
             self._heartbeat()
 
@@ -141,6 +144,7 @@ class Processor:
             self._strategy = self._build(Context(self._committed, self._around))
         # Whoever committed last may have died before it told the group.
         self._broker.commit(positions)
+        self._told = self._around.clock.monotonic()
         self._around.metrics.gauge("assigned_partitions", len(self._progress.safe))
         return positions
 
@@ -213,6 +217,13 @@ class Processor:
         if self._progress.newest_ms is not None:
             metrics.gauge("time_lag_seconds", max(0.0, now - self._progress.newest_ms / 1000))
         metrics.gauge("in_flight_bytes", self._progress.in_flight_bytes)
+
+    def _tell_again(self) -> None:
+        """The group, from time to time: a commit of its offsets that failed was logged, and there may be nothing new to commit."""
+        now = self._around.clock.monotonic()
+        if self._progress.safe and now - self._told >= _TELL_SECONDS:
+            self._told = now
+            self._broker.commit(self._progress.safe)
 
     def _drain(self, strategy: Strategy[pa.RecordBatch]) -> None:
         """Commit what is in flight, with the group's coordinator too, before partitions go."""

@@ -22,10 +22,11 @@ def run(
     abort: threading.Event | None = None,
     heartbeat: Callable[[], None] = lambda: None,
 ) -> str:
-    """Run until `stop`, `abort` or a limit; returns which, in words. The strategy is closed then; close the broker's consumer after.
+    """Run until `stop`, `abort` or a limit; returns which, in words.
 
-    `abort` is `stop` without waiting for work in flight. Raises `FatalError` with the cause; what was committed before is safe, and
-    the next run goes on from there, as it does after any interruption.
+    The strategy is closed then; closing the broker's consumer is left to whoever made it. `abort` is `stop` without waiting for
+    work in flight. Raises `FatalError` with the cause; what was committed before is safe, and the next run goes on from there, as
+    it does after any interruption.
     """
     processor = Processor(subscription, broker, store, build, around, heartbeat)
     try:

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from consumers.config import Consumer, arrow_type
+from consumers.membership import GroupSettings
 from tests.consumers.parts import config
 
 
@@ -68,3 +69,14 @@ def test_a_consumer_name_is_plain(name: str) -> None:
 
 def test_the_group_follows_from_the_name() -> None:
     assert Consumer(name="flights", config=config(), staged=Path("s"), dead_letters=Path("d")).group == "weir-flights"
+
+
+def test_membership_is_part_of_the_definition() -> None:
+    given = {"protocol": "consumer", "max_poll_seconds": 60, "rack": "a"}
+    assert config(membership=given).membership == GroupSettings(protocol="consumer", max_poll_seconds=60, rack="a")
+    assert config().membership == GroupSettings()
+
+
+def test_one_instance_id_cannot_be_that_of_several_members() -> None:
+    with pytest.raises(ValidationError, match="one id for 2 members; leave it out, or set members: 1"):
+        config(members=2, membership={"instance_id": "i"})

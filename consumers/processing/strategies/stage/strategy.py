@@ -38,6 +38,12 @@ class _Batch:
 class _Flush:
     done: threading.Event
 
+    @classmethod
+    def done_already(cls) -> "_Flush":
+        flush = cls(threading.Event())
+        flush.done.set()
+        return flush
+
 
 class _Stop:
     pass
@@ -73,6 +79,8 @@ class Stage:
         self._outbox: deque[StagedCommit] = deque()
         self._changed = threading.Condition()
         self._waiting = 0
+        self._unflushed = False
+        self._flush = _Flush.done_already()
         self._generation = 0
         self._failure: BaseException | None = None
         self._high: Mapping[TopicPartition, int] = {}
@@ -89,6 +97,7 @@ class Stage:
             if not free:
                 raise MessageRejected
             self._waiting += message.nbytes
+        self._unflushed = True
         self._inbox.put(_Batch(message, self._generation))
 
     def poll(self) -> None:
@@ -100,9 +109,10 @@ class Stage:
     def flush(self, timeout: float) -> bool:
         """Commit everything submitted so far, and tell. False when that takes longer than `timeout` seconds; it then goes on."""
         self._high = self._high_watermarks(frozenset(self._owner.holds))
-        request = _Flush(threading.Event())
-        self._inbox.put(request)
-        done = request.done.wait(timeout)
+        if self._unflushed:
+            self._unflushed, self._flush = False, _Flush(threading.Event())
+            self._inbox.put(self._flush)
+        done = self._flush.done.wait(timeout)
         self._tell()
         self._raise_failure()
         return done
@@ -113,6 +123,7 @@ class Stage:
             self._generation += 1
             if isinstance(self._failure, OwnershipLost):
                 self._failure = None
+        self._unflushed, self._flush = False, _Flush.done_already()
         self._tell()
 
     def close(self) -> None:

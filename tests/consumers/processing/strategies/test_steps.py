@@ -1,7 +1,6 @@
 """What each of the small strategies does of its own; what all have in common is in tests/contracts."""
 
 import math
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -238,20 +237,12 @@ def test_rejections_that_nobody_keeps_are_not_committed() -> None:
     assert not commits
 
 
-def test_the_health_file_is_touched_at_most_once_a_second(tmp_path: Path, clock: ManualClock) -> None:
-    file = tmp_path / "health"
-    step: Healthcheck[object] = Healthcheck(file, Next(), clock=clock)
-    assert not file.exists()
+def test_a_heart_beats_whenever_it_is_polled(clock: ManualClock) -> None:
+    beats: list[float] = []
+    step: Healthcheck[object] = Healthcheck(lambda: beats.append(clock.time()), Next())
+    assert not beats
     step.poll()
-    file.unlink()
     clock.advance(0.9)
     step.poll()
-    assert not file.exists()
-    clock.advance(0.1)
-    step.poll()
-    assert file.exists()
+    assert beats == [0.0, 0.9]
 
-
-def test_a_health_file_that_cannot_be_touched_says_so_at_once(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Healthcheck(tmp_path / "no" / "folder", Next()).poll()

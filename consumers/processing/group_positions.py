@@ -1,0 +1,42 @@
+"""Kafka's own group offsets as the truth: positions for chains that end in `CommitPositions`, beside no data of ours.
+
+There is no compare-and-set among a group's offsets, and there are no epochs: the group's coordinator refuses commits of members
+that it has put out, which is what keeps a zombie from moving positions back.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from consumers.brokers.protocol import BrokerConsumer
+from consumers.errors import OwnershipLost
+from consumers.processing.starts import Start
+from consumers.types import Position, TopicPartition, topic_hash
+
+
+class GroupPositions:
+    """A `PositionStore` over the group that `broker` is a member of.
+
+    Kafka forgets the offsets of a deleted topic itself, so a topic that was created again begins anew.
+    """
+
+    def __init__(self, broker: BrokerConsumer) -> None:
+        self._broker = broker
+
+    def positions(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Position]:
+        asked = frozenset(partitions)
+        offsets = self._broker.group_offsets(asked)
+        return {tp: Position(offsets.get(tp), epoch=0) for tp in asked}
+
+    def known_topic(self, topic: str) -> int | None:
+        """None until the group has an offset of any partition; then the hash of no id, as groups keep none."""
+        return topic_hash("") if self._broker.group_offsets(self._broker.partitions()) else None
+
+    def acquire(self, seen: Mapping[TopicPartition, Position], starts: Mapping[TopicPartition, Start], topic_id: str) -> None:
+        """Commit the starts that differ from what was seen, also of partitions that others will get."""
+        now = self.positions(seen)
+        if moved := sorted(tp for tp in seen if now[tp].offset != seen[tp].offset):
+            raise OwnershipLost(f"the group's offsets of {', '.join(map(str, moved))} moved during the takeover")
+        if new := {tp: start.offset for tp, start in starts.items() if start.offset != seen[tp].offset}:
+            self._broker.commit(new, wait=True)
+
+    def release(self, partitions: frozenset[TopicPartition]) -> None:
+        """Nothing is held."""
