@@ -43,6 +43,7 @@ class _Gathered(Generic[S]):
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     source: dict[int, pa.RecordBatch] = field(default_factory=dict)
     rejected: tuple[Rejection, ...] = ()
+    more: bool = False
 
     def add(self, payload: object, grown: Message[S]) -> None:
         """Take in a message that `grown` made of a payload and of the state before."""
@@ -52,6 +53,7 @@ class _Gathered(Generic[S]):
         self.ranges = join_ranges(self.ranges, grown.ranges)
         self.source |= {id(records): records for records in grown.source}  # parts of one `Unfold` share theirs
         self.rejected += grown.rejected
+        self.more = grown.more
 
 
 class Buffer(Step[T, U], Generic[T, S, U]):
@@ -91,9 +93,17 @@ class Buffer(Step[T, U], Generic[T, S, U]):
         if not self._waiting:
             self._finish_when_full()
 
+    def flush(self, timeout: float) -> bool:
+        if self._gathered is not None and self._gathered.more:
+            # A step before has the rest, and hands it on as soon as there is room.
+            self._drain()
+            self._next_step.flush(0)
+            return False
+        return super().flush(timeout)
+
     def _finish_when_full(self) -> None:
         full, size = self._gathered, self._size
-        if full is None:
+        if full is None or full.more:
             return
         many = size.records is not None and full.records >= size.records
         if many or full.bytes >= size.bytes or self._around.clock.monotonic() - full.since >= size.seconds:

@@ -36,13 +36,15 @@ class Message(Generic[T_co]):
     `source` are the records as they came from the broker (columns of `RECORD_COLUMNS`), so that a dead letter has its exact bytes
     however late it is found to be one. `rejected` are the records that are invalid: they are in `ranges` and in `source`, and no
     longer in the payload. Whoever makes `ranges` durable makes them durable first. A payload may be empty: filtered records
-    travel as nothing but their offsets, so that they hold no position back.
+    travel as nothing but their offsets, so that they hold no position back. `more` says that further messages are made of the same
+    records: what becomes durable together with its position must not end before the last of them, which has the offsets.
     """
 
     payload: T_co
     ranges: Ranges
     source: tuple[pa.RecordBatch, ...] = ()
     rejected: tuple[Rejection, ...] = ()
+    more: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -51,7 +53,7 @@ class Message(Generic[T_co]):
 
     def with_payload(self, payload: U, rejected: tuple[Rejection, ...] = ()) -> "Message[U]":
         """The same offsets with another payload, and further rejections."""
-        return Message(payload, self.ranges, self.source, self.rejected + rejected)
+        return Message(payload, self.ranges, self.source, self.rejected + rejected, self.more)
 
     def without_rejected(self) -> "Message[T_co]":
         """The same message once its dead letters are durable."""

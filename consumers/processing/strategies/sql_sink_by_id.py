@@ -74,8 +74,7 @@ class SqlSinkById(SqlTransactions[pa.RecordBatch]):
         return [payload.filter(pa.array([_first(each, new) for each in ids], pa.bool_())) for payload, ids in named]
 
     def _landed(self, ranges: Ranges) -> bool:
-        # Not known, and not needed: what is there is left out when it is written again.
-        return False
+        return False  # never asked: nothing here is lost to another writer
 
     def _ids(self, message: Message[pa.RecordBatch]) -> list[_Id]:
         payload = message.payload

@@ -61,6 +61,11 @@ class _Buffer(Generic[T]):
         self.records += sum(records.num_rows for records in message.source)
         self.nbytes += message.nbytes
 
+    @property
+    def whole(self) -> bool:
+        """Whether there are messages, and everything that was made of their records is here."""
+        return bool(self.messages) and not self.messages[-1].more
+
 
 class SqlTransactions(Generic[T]):
     """A terminal strategy that writes what was submitted in transactions of one database."""
@@ -98,17 +103,17 @@ class SqlTransactions(Generic[T]):
 
     def poll(self) -> None:
         """Write the buffer when it is due. Raises `OwnershipLost`, and `StorageError` after the last try."""
-        if self._buffer.messages and (self._failures or self._aged()):
+        if self._buffer.whole and (self._failures or self._aged()):
             self._attempt()
 
     def flush(self, timeout: float) -> bool:
         """Write the buffer, with as many tries as fit into `timeout` seconds."""
         deadline = self._now() + timeout
-        while self._buffer.messages and not self._attempt():
+        while self._buffer.whole and not self._attempt():
             if self._not_before > deadline:
                 return False
             self._around.clock.sleep(max(0.0, self._not_before - self._now()))
-        return True
+        return not self._buffer.messages
 
     def discard(self) -> None:
         """Forget the buffer."""
@@ -140,8 +145,7 @@ class SqlTransactions(Generic[T]):
         began = self._now()
         try:
             self._ask_first(self._buffer.ranges)
-            if not (self._in_doubt and self._landed(self._buffer.ranges)):
-                self._transact()
+            self._transact()
         except SQLAlchemyError as error:
             self._put_off(error)
             return False
@@ -163,7 +167,7 @@ class SqlTransactions(Generic[T]):
                 # From here on an error may hide that the database did commit.
                 self._in_doubt = True
         except OwnershipLost:
-            # The COMMIT without an answer may have been under way still when it was asked for.
+            # By whom? If a try before ended in a COMMIT without an answer, perhaps by that one.
             if not (doubtful and self._landed(ranges)):
                 raise
 
@@ -205,6 +209,8 @@ class SqlTransactions(Generic[T]):
         return self._now() - self._buffer.since >= self._limits.max_latency_seconds
 
     def _full(self) -> bool:
+        if not self._buffer.whole:
+            return False
         return self._buffer.records >= self._limits.max_records or self._buffer.nbytes >= self._limits.max_bytes
 
     def _now(self) -> float:

@@ -18,7 +18,8 @@ class Unfold(Step[T, U]):
     """Passes on every payload of the sequence that a function makes of one, in order.
 
     The offsets pass with the last: a crash in the middle repeats the whole sequence. The messages before it stand at the first
-    offset and pass none, and all carry the source, so that later steps can reject records of any of them. Where the function
+    offset, pass none and say that there is `more`, so that no transaction ends between them; all carry the source, so that later
+    steps can reject records of any of them. Where the function
     makes nothing, `empty` is the payload of the message that passes the offsets on, such as a table without rows.
     """
 
@@ -37,5 +38,5 @@ class Unfold(Step[T, U]):
 
 def _before(made: Message[Sequence[U]], payloads: Iterable[U]) -> Iterable[Message[U]]:
     nothing = {tp: OffsetRange(step.start, step.start) for tp, step in made.ranges.items()}
-    here = replace(made, ranges=nothing, rejected=())
+    here = replace(made, ranges=nothing, rejected=(), more=True)
     return [here.with_payload(payload) for payload in payloads]

@@ -26,8 +26,6 @@ from consumers.database.tables import create_tables
 from consumers.database.writes import Write, append, upsert
 from tests.consumers.database.parts import contents
 
-KEY = Column("id", BigInteger, primary_key=True, autoincrement=False)
-
 FIRST: dict[str, Any] = {
     "id": 2**62,
     "small": -3,
@@ -42,11 +40,15 @@ FIRST: dict[str, Any] = {
 EMPTY = dict.fromkeys(FIRST, None) | {"id": 1}
 
 
+def key() -> Column[int]:
+    return Column("id", BigInteger, primary_key=True, autoincrement=False)
+
+
 def plain() -> Table:
     types = (SmallInteger, Boolean, Date, Float, Numeric(10, 2), String(50), LargeBinary, Text)
     names = [name for name in FIRST if name != "id"]
     columns = [Column(name, kind) for name, kind in zip(names, types, strict=True)]
-    return Table("plain", MetaData(), KEY.copy(), *columns)
+    return Table("plain", MetaData(), key(), *columns)
 
 
 def write(engine: Engine, how: Write[Any], *payloads: list[dict[str, Any]]) -> None:
@@ -70,7 +72,7 @@ def test_an_upsert_changes_values_of_plain_types(engine: Engine) -> None:
 
 
 def test_a_time_keeps_its_zone_in_postgresql_and_is_utc_in_sqlite(engine: Engine) -> None:
-    table = Table("times", MetaData(), KEY.copy(), Column("at", DateTime(timezone=True)))
+    table = Table("times", MetaData(), key(), Column("at", DateTime(timezone=True)))
     create_tables(engine, table)
     at = datetime(2013, 6, 1, 12, 30, tzinfo=UTC)
     write(engine, append(table), [{"id": 1, "at": at}])
@@ -79,7 +81,7 @@ def test_a_time_keeps_its_zone_in_postgresql_and_is_utc_in_sqlite(engine: Engine
 
 
 def test_types_that_cannot_travel_as_arrays_go_row_by_row(engine: Engine) -> None:
-    table = Table("documents", MetaData(), KEY.copy(), Column("body", JSON))
+    table = Table("documents", MetaData(), key(), Column("body", JSON))
     create_tables(engine, table)
     rows = [{"id": 1, "body": {"a": [1, 2]}}, {"id": 2, "body": [[1], [2]]}]
     write(engine, append(table), rows)
@@ -88,7 +90,7 @@ def test_types_that_cannot_travel_as_arrays_go_row_by_row(engine: Engine) -> Non
 
 def test_defaults_of_columns_that_the_rows_do_not_have_are_kept(engine: Engine) -> None:
     numbers = iter(range(10))
-    table = Table("defaults", MetaData(), KEY.copy(), Column("n", BigInteger, default=lambda: next(numbers)))
+    table = Table("defaults", MetaData(), key(), Column("n", BigInteger, default=lambda: next(numbers)))
     create_tables(engine, table)
     write(engine, append(table), [{"id": 1}, {"id": 2}])
     assert [row["n"] for row in contents(engine, table)] == [0, 1]

@@ -167,13 +167,15 @@ def test_a_commit_without_an_answer_is_found_out_and_the_rows_are_there_once(
 def test_a_commit_without_an_answer_does_not_grow_before_it_is_found_out(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     positions, told, around = member(engine), Told(), surroundings()
     take(positions)
-    ours = sink(positions, told, around=around, batch=SqlBatch(max_records=3))
+    ours = sink(positions, told, around=around, batch=SqlBatch(max_latency_seconds=0))
     answer_lost(engine, monkeypatch)
     ours.submit(message(0, 3))
+    ours.poll()
     with pytest.raises(MessageRejected):
         ours.submit(message(3, 3))
     around.clock.sleep(1)
     ours.submit(message(3, 3))
+    ours.poll()
     assert (ids(engine), told.commits) == ([0, 1, 2, 3, 4, 5], [{TP: OffsetRange(0, 3)}, {TP: OffsetRange(3, 6)}])
 
 

@@ -1,0 +1,1 @@
+"""SQL databases through SQLAlchemy Core: positions beside data, and what makes a repeated write harmless."""
