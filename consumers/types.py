@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -118,7 +119,7 @@ class RecordBatch:
         if not partitions & self.ranges.keys():
             return self
         gone = pa.array([tp.partition for tp in partitions if tp.topic == self.topic], pa.int32())
-        kept = pa.compute.invert(pa.compute.is_in(self.records["partition"], value_set=gone))
+        kept = pc.invert(pc.is_in(self.records["partition"], value_set=gone))
         return RecordBatch(
             topic=self.topic,
             records=self.records.filter(kept),
