@@ -4,11 +4,12 @@ import random
 from collections.abc import Iterator
 
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from consumers.brokers.producer import IdempotentProducer
+from consumers.brokers.options import KafkaOptions
+from consumers.brokers.producer import KafkaProducer
 from consumers.config import ConsumerConfig
 
 PARTITIONS = 4
@@ -35,19 +36,29 @@ DEFINITION = ConsumerConfig.model_validate(
 )
 
 
-def fill(bootstrap_servers: str, topic: str, records: int) -> float:
-    """Make `topic` with `records` records; returns their mean size in bytes. A topic that is there is left as it is."""
+def create(bootstrap_servers: str, topic: str) -> bool:
+    """Make a topic; false when it is there already."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     new = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1, config={"retention.ms": "-1"})
     try:
-        admin.create_topics([new])[topic].result()
-    except KafkaException:
+        admin.create_topics([new], operation_timeout=10.0)[topic].result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise
+    return True
+
+
+def fill(bootstrap_servers: str, topic: str, records: int) -> float:
+    """Make `topic` with `records` records; returns their mean size in bytes. A topic that is there is left as it is."""
+    if not create(bootstrap_servers, topic):
         return 0.0
     size = 0
-    with IdempotentProducer(bootstrap_servers) as producer:
+    with KafkaProducer(KafkaOptions(bootstrap_servers)) as producer:
         for i, value in enumerate(values(records)):
             size += len(value)
-            producer.send(topic, value, b"%d" % (i % 1000), _START_MS + i * _HOUR_MS // max(1, records // 4))
+            stamp = _START_MS + i * _HOUR_MS // max(1, records // 4)
+            producer.send(topic, value, b"%d" % (i % 1000), timestamp_ms=stamp)
     return size / records
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, Self
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from consumers.membership import GroupSettings
+
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _SIMPLE: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -92,6 +94,7 @@ class InvalidLimits(_Strict):
 
     max_ratio: float = Field(default=1.0, ge=0, le=1, description="share of a committed batch, from 100 records on")
     max_consecutive: int | None = Field(default=None, ge=1, description="in a row in one partition")
+    max_bytes: int | None = Field(default=None, ge=1, description="bytes of them that wait to be written")
 
 
 def _short_columns(value: Any) -> Any:
@@ -134,6 +137,7 @@ class ConsumerConfig(_Strict):
     invalid_records: InvalidLimits = InvalidLimits()
     on_data_loss: Literal["fail", "record"] = "fail"
     members: int = Field(default=1, ge=1, le=64)
+    membership: GroupSettings = GroupSettings()
     mode: Literal["continuous", "on_lag"] = Field(
         default="continuous", description="continuous: members always alive; on_lag: runs that end when caught up"
     )
@@ -157,6 +161,8 @@ class ConsumerConfig(_Strict):
         if self.format == "raw":
             self._raw_schema()
         self._window_field()
+        if self.membership.instance_id is not None and self.members > 1:
+            raise ValueError(f"membership.instance_id: one id for {self.members} members; leave it out, or set members: 1")
         return self
 
     def _raw_schema(self) -> None:

@@ -1,13 +1,13 @@
 """Client messages into columns. Every call here costs per batch of thousands; a method call per message is the one exception."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
-from consumers.types import HEADERS, RECORD_COLUMNS
+from consumers.types import HEADERS, RECORD_COLUMNS, OffsetRange, RecordBatch, TopicPartition
 
 
 def to_columns(messages: Sequence[Message]) -> pa.RecordBatch:
@@ -26,6 +26,52 @@ def to_columns(messages: Sequence[Message]) -> pa.RecordBatch:
         ],
         schema=RECORD_COLUMNS,
     )
+
+
+def sift(messages: list[Message]) -> tuple[list[Message], dict[TopicPartition, int], list[Message]]:
+    """Records; the ends that partitions were read to; and events that are errors."""
+    if not any(map(Message.error, messages)):
+        return messages, {}, []
+    records, ends, errors = [], {}, []
+    for message in messages:
+        error = message.error()
+        if error is None:
+            records.append(message)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ends[TopicPartition(message.topic() or "", message.partition() or 0)] = message.offset() or 0
+        else:
+            errors.append(message)
+    return records, ends, errors
+
+
+def to_batch(
+    topic: str, messages: list[Message], ends: Mapping[TopicPartition, int], known: Mapping[TopicPartition, int]
+) -> RecordBatch | None:
+    """The records at or past their partition's next offset in `known`, and how far they and `ends` bring each partition.
+
+    Records of a partition that is not in `known` are left out. None when no partition gets on.
+    """
+    records = to_columns(messages)
+    offsets = records["offset"].to_numpy()
+    partitions = records["partition"].to_numpy()
+    found, last = np.unique(partitions[::-1], return_index=True)
+    reached = {TopicPartition(topic, int(p)): int(offsets[::-1][i]) + 1 for p, i in zip(found, last, strict=True)}
+    if repeated := _repeated(partitions, offsets, known):
+        records = records.filter(pa.array(repeated))
+    for tp, end in ends.items():
+        reached[tp] = max(end, reached.get(tp, 0))
+    ranges = {tp: OffsetRange(known[tp], end) for tp, end in reached.items() if tp in known and end > known[tp]}
+    return RecordBatch(topic, records, ranges) if ranges else None
+
+
+def _repeated(partitions: np.ndarray, offsets: np.ndarray, known: Mapping[TopicPartition, int]) -> list[bool] | None:
+    """Which rows to keep, where some are below their partition's next offset or of no partition of ours; else None."""
+    floor = np.full(int(partitions.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    for tp, offset in known.items():
+        if tp.partition < len(floor):
+            floor[tp.partition] = offset
+    kept = offsets >= floor[partitions]
+    return None if kept.all() else [bool(k) for k in kept]
 
 
 def _headers(raw: list[Any]) -> pa.Array:

@@ -54,7 +54,17 @@ def ingest(
     """
     around = Surroundings(clock or SystemClock(), metrics or NoMetrics())
     name = f"weir-{consumer.name}"
-    broker = KafkaGroupMember(kafka, consumer.config.topic, consumer.group, name, around.clock, metrics=around.metrics)
+    config = consumer.config
+    broker = KafkaGroupMember(
+        kafka,
+        config.topic,
+        consumer.group,
+        f"weir-{consumer.name}",
+        around.clock,
+        settings=config.membership,
+        metrics=around.metrics,
+        chance=around.random,
+    )
     limits = Limits(until_caught_up, max_seconds)
     return stage_from(broker, consumer, member, stop, limits, on_commit, around, abort, heartbeat)
 

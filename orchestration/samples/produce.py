@@ -4,10 +4,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from confluent_kafka import KafkaException
-
-from consumers.brokers.producer import IdempotentProducer, UndeliveredError
+from consumers.brokers.options import KafkaOptions
+from consumers.brokers.producer import KafkaProducer
 from consumers.clock import Clock, SystemClock
+from consumers.errors import BrokerError
 from orchestration.local.errors import LocalError
 from orchestration.samples.records import (
     SAMPLES,
@@ -79,11 +79,11 @@ def produce(
     broken = malformed_rows(len(frame), malformed, seed)
     create_topics(bootstrap_servers, [chosen], recreate=recreate, clock=clock)
     try:
-        with IdempotentProducer(bootstrap_servers) as producer:
+        with KafkaProducer(KafkaOptions(bootstrap_servers)) as producer:
             for done in _send(producer, topic, records(chosen, frame, broken, seed), rate, clock):
                 progress(done, len(frame))
             report = producer.close(_CLOSE_SECONDS)
-    except (UndeliveredError, KafkaException) as error:
+    except BrokerError as error:
         raise LocalError(f"topic {topic}: {error}") from error
     return Produced(topic, report.delivered, int(broken.sum()), report.failed)
 
@@ -107,17 +107,17 @@ def replay(
     chosen = sample(topic)
     frame = chosen.frame(SEED)[start:limit]
     create_topics(bootstrap_servers, [chosen], clock=clock)
-    producer = IdempotentProducer(bootstrap_servers)
+    producer = KafkaProducer(KafkaOptions(bootstrap_servers))
     try:
         yield from _send(producer, topic, records(chosen, frame, malformed_rows(len(frame), 0.0), SEED), rate, clock)
     finally:
         try:
             producer.close(_CLOSE_SECONDS)
-        except UndeliveredError as error:
+        except BrokerError as error:
             raise LocalError(f"topic {topic}: {error}") from error
 
 
-def _send(producer: IdempotentProducer, topic: str, rows: Iterable[Record], rate: float | None, clock: Clock) -> Iterator[int]:
+def _send(producer: KafkaProducer, topic: str, rows: Iterable[Record], rate: float | None, clock: Clock) -> Iterator[int]:
     """Queue the records in chunks, each when it is due; yields the number queued so far."""
     if rate is not None and rate <= 0:
         raise LocalError(f"the rate is a number of records a second above 0, not {rate}")
@@ -125,7 +125,7 @@ def _send(producer: IdempotentProducer, topic: str, rows: Iterable[Record], rate
     size = _CHUNK if rate is None else max(1, min(_CHUNK, int(rate / _STEPS_PER_SECOND)))
     while chunk := list(islice(waiting, size)):
         for key, value, timestamp in chunk:
-            producer.send(topic, value, key, timestamp)
+            producer.send(topic, value, key, timestamp_ms=timestamp)
         done += len(chunk)
         yield done
         if rate is not None:

@@ -12,7 +12,8 @@ import pytest
 from dagster import AssetMaterialization, DagsterRunStatus, RunsFilter
 from deltalake import DeltaTable
 
-from consumers.brokers.producer import IdempotentProducer
+from consumers.brokers.options import KafkaOptions
+from consumers.brokers.producer import KafkaProducer
 from consumers.staging.log import commits
 from orchestration import mirror
 from orchestration.components.spark_state import Output, read_output
@@ -56,8 +57,8 @@ def test_a_late_record_recomputes_its_window_alone(platform: Platform) -> None:
     before = delays(platform)
     frame = sample("flights").frame(SEED)[LATE : LATE + 1]
     (record,) = records(sample("flights"), frame, malformed_rows(1, 0.0), SEED)
-    with IdempotentProducer(platform.bootstrap_servers) as producer:
-        producer.send("flights", record.value, record.key, record.timestamp)
+    with KafkaProducer(KafkaOptions(platform.bootstrap_servers)) as producer:
+        producer.send("flights", record.value, record.key, timestamp_ms=record.timestamp)
     (window,) = days_of_flights(LATE, LATE + 1)
 
     platform.until(lambda: newest_of(platform, "airport_delays", computed) != {}, f"{window} is recomputed", 180)

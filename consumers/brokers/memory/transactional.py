@@ -47,6 +47,7 @@ class MemoryTransactionalProducer(MemoryProducer):
 
         Raises `BrokerError` when this producer was fenced itself: two that fence each other in turn would never end.
         """
+        self._require_none_open()
         self._cluster.call("begin", self.client_id, self._begin)
         self._open = True
         self._delivered = self._failed = 0
@@ -99,6 +100,15 @@ class MemoryTransactionalProducer(MemoryProducer):
     def _write(self, parcel: Parcel) -> int:
         self._own()
         return super()._write(parcel)
+
+    def _require_none_open(self) -> None:
+        """As the real client: after an abort without an answer, nothing but a new producer can tell how the old transaction ended."""
+        with self._cluster.changed:
+            if self._writer is not None and self._cluster.transactions.is_open(self.transactional_id, self._writer):
+                raise BrokerError(
+                    f"transactional id '{self.transactional_id}': a transaction is open already, or could not be ended. What is "
+                    "committed is safe. Make a new producer with the same transactional id: it aborts what was left open."
+                )
 
     def _begin(self) -> None:
         cluster, name = self._cluster, self.transactional_id

@@ -46,6 +46,11 @@ class Transactions:
         self._known[name] = Transaction(writer, seconds)
         return writer
 
+    def is_open(self, name: str, writer: Writer) -> bool:
+        """Whether this identity has begun a transaction that has not ended."""
+        known = self._known[name]
+        return known.writer == writer and known.began is not None
+
     def begin(self, name: str, writer: Writer, now: float) -> None:
         """Open a transaction."""
         self.check(name, writer).began = now

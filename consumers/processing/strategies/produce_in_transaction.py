@@ -81,7 +81,7 @@ class ProduceInTransaction:
             self._abort()
         if self._open:
             self._producer.poll()
-            if (self._due() or self._flushing) and not self._sent[-1].message.more and self._delivered():
+            if (self._due() or self._flushing) and self._whole() and self._delivered():
                 self._finish()
 
     def flush(self, timeout: float) -> bool:
@@ -106,10 +106,14 @@ class ProduceInTransaction:
                 self._abort(_CLOSE_SECONDS)
 
     def _due(self) -> bool:
-        if not self._open or self._sent[-1].message.more:
+        if not self._open or not self._whole():
             return False
         full = self._bytes >= self._size.bytes or (self._size.records is not None and self._records >= self._size.records)
         return full or self._clock.monotonic() - self._since >= self._size.seconds
+
+    def _whole(self) -> bool:
+        """Whether everything that was made of the records so far is here."""
+        return not (self._sent and self._sent[-1].message.more)
 
     def _delivered(self) -> bool:
         """Whether all records are acknowledged. Raises `BrokerError` where one cannot be."""

@@ -19,8 +19,8 @@ class Unfold(Step[T, U]):
 
     The offsets pass with the last: a crash in the middle repeats the whole sequence. The messages before it stand at the first
     offset, pass none and say that there is `more`, so that no transaction ends between them; all carry the source, so that later
-    steps can reject records of any of them. Where the function
-    makes nothing, `empty` is the payload of the message that passes the offsets on, such as a table without rows.
+    steps can reject records of any of them. Where the function makes nothing, `empty` is the payload of the message that passes
+    the offsets on, such as a table without rows.
     """
 
     def __init__(
