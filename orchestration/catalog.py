@@ -118,11 +118,14 @@ def _parse(document: ValueAndSourcePositionTree, path: Path, settings: Settings)
         raise ConfigError(explain(error, tree)) from None
 
 
+_REWORDED = {"model_type": "Input should be a mapping of keys to values"}
+
+
 def explain(error: ValidationError, tree: SourcePositionTree) -> str:
     """A line for each mistake: file:line, the key's path, what is wrong with it."""
     lines = []
     for mistake in error.errors():
-        message = mistake["msg"].removeprefix("Value error, ")
+        message = _REWORDED.get(mistake["type"], mistake["msg"]).removeprefix("Value error, ")
         key: list[str | int] = list(mistake["loc"])
         name = ".".join(str(part) for part in key)
         # What is wrong between keys is reported for the whole; its message starts with the key to look at.

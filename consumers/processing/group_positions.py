@@ -4,18 +4,22 @@ There is no compare-and-set among a group's offsets, and there are no epochs: th
 that it has put out, which is what keeps a zombie from moving positions back.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from consumers.brokers.protocol import BrokerConsumer
-from consumers.errors import OwnershipLost
+from consumers.errors import BrokerError, OwnershipLost
 from consumers.processing.starts import Start
 from consumers.types import Position, TopicPartition, topic_hash
+
+log = logging.getLogger(__name__)
 
 
 class GroupPositions:
     """A `PositionStore` over the group that `broker` is a member of.
 
-    Kafka forgets the offsets of a deleted topic itself, so a topic that was created again begins anew.
+    Kafka forgets the offsets of a deleted topic itself, so a topic that was created again begins anew, unless a member went on
+    reading meanwhile. A loss that the definition lets pass is logged; a group has no place for it.
     """
 
     def __init__(self, broker: BrokerConsumer) -> None:
@@ -35,8 +39,24 @@ class GroupPositions:
         now = self.positions(seen)
         if moved := sorted(tp for tp in seen if now[tp].offset != seen[tp].offset):
             raise OwnershipLost(f"the group's offsets of {', '.join(map(str, moved))} moved during the takeover")
+        for tp, start in sorted(starts.items()):
+            if start.lost is not None:
+                log.warning(
+                    "%s: offsets %d to %d are gone; going on from %d", tp, start.lost.start, start.lost.end - 1, start.offset
+                )
         if new := {tp: start.offset for tp, start in starts.items() if start.offset != seen[tp].offset}:
             self._broker.commit(new, wait=True)
+            self._require(new)
+
+    def _require(self, starts: Mapping[TopicPartition, int]) -> None:
+        """A commit that fails is only logged; a start that nobody remembers would be another one next time."""
+        try:
+            self._broker.group_metadata()
+        except BrokerError:
+            return  # there is no group, and nothing is remembered
+        kept = self._broker.group_offsets(frozenset(starts))
+        if lacking := sorted(tp for tp, offset in starts.items() if kept.get(tp) != offset):
+            raise OwnershipLost(f"the group did not take the starts of {', '.join(map(str, lacking))}")
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
         """Nothing is held."""

@@ -59,7 +59,7 @@ def ingest(
         kafka,
         config.topic,
         consumer.group,
-        f"weir-{consumer.name}",
+        name,
         around.clock,
         settings=config.membership,
         metrics=around.metrics,

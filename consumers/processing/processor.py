@@ -141,7 +141,7 @@ class Processor:
         positions, goal = self._takeover.take(partitions)
         self._progress.begin(positions, goal)
         if self._strategy is None:
-            self._strategy = self._build(Context(self._committed, self._around))
+            self._strategy = self._built()
         # Whoever committed last may have died before it told the group.
         self._broker.commit(positions)
         self._told = self._around.clock.monotonic()
@@ -219,11 +219,18 @@ class Processor:
         metrics.gauge("in_flight_bytes", self._progress.in_flight_bytes)
 
     def _tell_again(self) -> None:
-        """The group, from time to time: a commit of its offsets that failed was logged, and there may be nothing new to commit."""
+        """The group, from time to time: a commit of its offsets that failed was only logged, and nothing new may follow."""
         now = self._around.clock.monotonic()
         if self._progress.safe and now - self._told >= _TELL_SECONDS:
             self._told = now
             self._broker.commit(self._progress.safe)
+
+    def _built(self) -> Strategy[pa.RecordBatch]:
+        strategy: Strategy[pa.RecordBatch] | None = self._build(Context(self._committed, self._around))
+        if strategy is None:  # Types forbid it, but without them it would poll for ever.
+            name = self._subscription.name
+            raise FatalError(f"consumer {name}: `build` returned no strategy. Let it return the first one of the chain.")
+        return strategy
 
     def _drain(self, strategy: Strategy[pa.RecordBatch]) -> None:
         """Commit what is in flight, with the group's coordinator too, before partitions go."""
@@ -259,6 +266,7 @@ class Processor:
             self._strategy.discard()
         self._held.clear()
         self._progress.forget()
+        self._around.metrics.gauge("in_flight_bytes", self._progress.in_flight_bytes)
         self._broker.seek({tp: offset for tp, offset in self._progress.safe.items() if tp not in leaving})
 
     def _let_go(self, partitions: Partitions) -> None:
@@ -268,6 +276,7 @@ class Processor:
         for tp in partitions:
             self._around.metrics.gauge("lag", math.nan, _place(tp))  # whoever has it now tells its lag
         self._around.metrics.gauge("assigned_partitions", len(self._progress.safe))
+        self._around.metrics.gauge("in_flight_bytes", self._progress.in_flight_bytes)
         if not self._progress.safe:
             self._close_strategy()
 

@@ -76,8 +76,9 @@ def check(
 
 def _engine(settings: Settings, database: str | None) -> "Engine":
     from sqlalchemy import URL, create_engine
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+    from consumers.database.failures import explained
     from consumers.database.tables import create_tables
     from consumers.errors import ConfigError
     from orchestration.samples.balances import BALANCES
@@ -88,6 +89,8 @@ def _engine(settings: Settings, database: str | None) -> "Engine":
         create_tables(engine, BALANCES)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise ConfigError(f"--database is no URL that can be used: {error}") from error
+    except SQLAlchemyError as error:
+        raise explained(error, engine, "making the tables", "Nothing was written.") from error
     return engine
 
 

@@ -18,8 +18,8 @@ from consumers.staging.log import StagedCommit
 from orchestration.settings import Settings
 
 app = typer.Typer(add_completion=False)
-_out = Console(highlight=False)
-_err = Console(highlight=False, stderr=True)
+_out = Console(highlight=False, soft_wrap=True)
+_err = Console(highlight=False, stderr=True, soft_wrap=True)
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """Every strategy keeps to the protocol: the conformance suite. `strategies.py` says how a strategy comes under it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,19 @@ def test_a_last_step_keeps_rejections_or_refuses_to_drop_them(end: EndBench) -> 
         with pytest.raises(FatalError, match="DeadLetters"):
             end.driver.submit("ok", "ok", "ok", rejected=[1])
         assert not end.commits
+
+
+def test_a_last_step_makes_nothing_durable_between_messages_of_the_same_records(end: EndBench) -> None:
+    whole = end.driver.source.message(*["ok"] * 20)
+    early = replace(whole.with_payload(whole.payload.slice(0, 10)), ranges={TP: OffsetRange(0, 0)}, more=True)
+    end.driver.strategy.submit(early)
+    end.room.advance(60)
+    end.driver.poll()
+    end.driver.strategy.flush(0.3)
+    assert not end.commits
+    assert not list(end.ended.rows() if end.ended.rows else [])
+    end.driver.held = whole.with_payload(whole.payload.slice(10))
+    end.settle()
 
 
 def test_a_discard_forgets_what_was_not_committed(end: EndBench) -> None:

@@ -42,16 +42,34 @@ class Sent:
             raise BrokerError(undelivered(topic, self.message.ranges, self.message.payload.num_rows, failed))
 
 
-def send(producer: BrokerProducer, topic: str, message: Message[Any]) -> Sent:
-    """Queue a message's payload: a record batch, or a table. Raises `FatalError` where it has no values."""
+def require_values(topic: str, message: Message[Any]) -> None:
+    """Raises `FatalError` for a message whose payload is no record batch or table, or has no values."""
     payload = message.payload
+    if not isinstance(payload, pa.RecordBatch | pa.Table):
+        raise FatalError(_not_to_be_sent(topic, message, f"is a {type(payload).__name__}, and no record batch or table"))
     if "value" not in payload.schema.names:
-        raise FatalError(
-            f"What was to be sent to topic '{topic}' has no column 'value' (but {', '.join(payload.schema.names) or 'none'}). It "
-            f"was made of {places(message.ranges)}; nothing from these offsets on was committed. Mend the step before."
-        )
+        names = ", ".join(payload.schema.names) or "none"
+        raise FatalError(_not_to_be_sent(topic, message, f"has no column 'value' (but {names})"))
+
+
+def send(producer: BrokerProducer, topic: str, message: Message[Any], keep_partitions: bool) -> Sent:
+    """Queue a payload that has values. Raises `FatalError` where a column's type cannot be sent."""
+    payload = message.payload
+    if not keep_partitions and "partition" in payload.schema.names:
+        payload = payload.drop_columns(["partition"])
     batches = payload.to_batches() if isinstance(payload, pa.Table) else [payload]
-    return Sent(message, [producer.send_batch(topic, batch) for batch in batches if batch.num_rows])
+    try:
+        return Sent(message, [producer.send_batch(topic, batch) for batch in batches if batch.num_rows])
+    except (pa.ArrowException, TypeError) as error:
+        why = f"has a column of a type that cannot be sent ({error}); values and keys are binary or string"
+        raise FatalError(_not_to_be_sent(topic, message, why)) from error
+
+
+def _not_to_be_sent(topic: str, message: Message[Any], why: str) -> str:
+    return (
+        f"What was to be sent to topic '{topic}' {why}. It was made of {places(message.ranges)}; nothing from these offsets on "
+        "was committed. Mend the step before."
+    )
 
 
 def undelivered(topic: str, ranges: Ranges, rows: int, failed: Sequence[str]) -> str:
@@ -66,11 +84,13 @@ def undelivered(topic: str, ranges: Ranges, rows: int, failed: Sequence[str]) ->
 class Produce(Step[Any, Any]):
     """Sends the rows of a payload to a topic, and passes the message on as it is, in order, when all of them are acknowledged.
 
-    The payload is a `pa.RecordBatch` or `pa.Table` with a column `value`, and maybe `key`, `headers`, `timestamp` and `partition`
-    (see `BrokerProducer.send_batch`): records that came from a topic keep their partition's number unless that column is dropped.
+    The payload is a `pa.RecordBatch` or `pa.Table` with a column `value`, and maybe `key`, `headers` and `timestamp` (see
+    `BrokerProducer.send_batch`). The key decides where a record goes; with `keep_partitions` the column `partition` does, so that
+    records go to the partition of the number that they came from.
     Rejected records stay in the message, for the step after. The producer belongs to whoever made it, and may be shared.
 
-    It is full at `max_records` or `max_bytes` on their way. A record that is not delivered ends the run.
+    It is full at `max_records` or `max_bytes` on their way (bytes of the payloads, or of their source records where those are
+    more). A record that is not delivered ends the run.
     """
 
     def __init__(
@@ -81,6 +101,7 @@ class Produce(Step[Any, Any]):
         *,
         max_records: int = 100_000,
         max_bytes: int = 64 * 2**20,
+        keep_partitions: bool = False,
         around: Surroundings = DEFAULT,
     ) -> None:
         super().__init__(next_step, around)
@@ -88,17 +109,19 @@ class Produce(Step[Any, Any]):
         self._topic = topic
         self._max_records = max_records
         self._max_bytes = max_bytes
+        self._keep_partitions = keep_partitions
         self._sent: deque[Sent] = deque()
         self._records = 0
         self._bytes = 0
 
     def submit(self, message: Message[Any]) -> None:
+        require_values(self._topic, message)
         self._drain()
         if self._sent and (self._sent[0].done or self._full(message)):
             raise MessageRejected
-        self._sent.append(send(self._producer, self._topic, message))
+        self._sent.append(send(self._producer, self._topic, message, self._keep_partitions))
         self._records += message.payload.num_rows
-        self._bytes += message.payload.nbytes
+        self._bytes += _bytes(message)
 
     def flush(self, timeout: float) -> bool:
         clock = self._around.clock
@@ -122,7 +145,7 @@ class Produce(Step[Any, Any]):
         self._records = self._bytes = 0
 
     def _full(self, message: Message[Any]) -> bool:
-        records, size = self._records + message.payload.num_rows, self._bytes + message.payload.nbytes
+        records, size = self._records + message.payload.num_rows, self._bytes + _bytes(message)
         return records > self._max_records or size > self._max_bytes or len(self._sent) >= _MOST_MESSAGES
 
     def _drain(self) -> bool:
@@ -137,5 +160,10 @@ class Produce(Step[Any, Any]):
                 return False
             self._sent.popleft()
             self._records -= first.message.payload.num_rows
-            self._bytes -= first.message.payload.nbytes
+            self._bytes -= _bytes(first.message)
         return not self._sent
+
+
+def _bytes(message: Message[Any]) -> int:
+    """What a message keeps in memory: also records that were filtered out."""
+    return max(message.nbytes, int(message.payload.nbytes))

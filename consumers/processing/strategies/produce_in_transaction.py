@@ -11,7 +11,7 @@ from consumers.brokers.protocol import TransactionalProducer
 from consumers.errors import BrokerError, FatalError, OwnershipLost, WeirError
 from consumers.processing.context import Surroundings
 from consumers.processing.strategies.buffer import UpTo
-from consumers.processing.strategies.produce import Sent, send
+from consumers.processing.strategies.produce import Sent, require_values, send
 from consumers.processing.strategies.protocol import Commit, Message, MessageRejected
 from consumers.processing.strategies.step import DEFAULT
 from consumers.processing.strategies.task import places
@@ -42,6 +42,7 @@ class ProduceInTransaction:
         commit: Commit,
         size: UpTo = DEFAULT_SIZE,
         *,
+        keep_partitions: bool = False,
         around: Surroundings = DEFAULT,
     ) -> None:
         self._producer = producer
@@ -49,6 +50,7 @@ class ProduceInTransaction:
         self._group_metadata = group_metadata
         self._commit = commit
         self._size = size
+        self._keep_partitions = keep_partitions
         self._clock = around.clock
         self._open = False
         self._stale = False
@@ -65,6 +67,7 @@ class ProduceInTransaction:
                 f"{len(message.rejected)} invalid records came to ProduceInTransaction on {places(message.ranges)}. Committing "
                 "would drop them, so nothing from these offsets on was committed. Put DeadLetters before it and start again."
             )
+        require_values(self._topic, message)
         self.poll()
         if self._due():
             raise MessageRejected
@@ -74,7 +77,7 @@ class ProduceInTransaction:
         self._ranges = join_ranges(self._ranges, message.ranges)
         self._records += message.payload.num_rows
         self._bytes += max(message.nbytes, message.payload.nbytes)
-        self._sent.append(send(self._producer, self._topic, message))
+        self._sent.append(send(self._producer, self._topic, message, self._keep_partitions))
 
     def poll(self) -> None:
         if self._stale:

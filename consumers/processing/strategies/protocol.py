@@ -36,8 +36,8 @@ class Message(Generic[T_co]):
     `source` are the records as they came from the broker (columns of `RECORD_COLUMNS`), so that a dead letter has its exact bytes
     however late it is found to be one. `rejected` are the records that are invalid: they are in `ranges` and in `source`, and no
     longer in the payload. Whoever makes `ranges` durable makes them durable first. A payload may be empty: filtered records
-    travel as nothing but their offsets, so that they hold no position back. `more` says that further messages are made of the same
-    records: what becomes durable together with its position must not end before the last of them, which has the offsets.
+    travel as nothing but their offsets, so that they hold no position back. `more` says that further messages are made of the
+    same records: what becomes durable together with its position must not end before the last of them, which has the offsets.
     """
 
     payload: T_co
@@ -48,8 +48,11 @@ class Message(Generic[T_co]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the source records: what the message costs while it is in flight, about."""
-        return sum(records.nbytes for records in self.source)
+        """Bytes of the source records: what the message costs while it is in flight, about.
+
+        Of several messages made of the same records (`more`), the last counts for all.
+        """
+        return 0 if self.more else sum(records.nbytes for records in self.source)
 
     def with_payload(self, payload: U, rejected: tuple[Rejection, ...] = ()) -> "Message[U]":
         """The same offsets with another payload, and further rejections."""

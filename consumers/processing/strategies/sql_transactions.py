@@ -58,7 +58,7 @@ class _Buffer(Generic[T]):
         if not self.messages:
             self.since = now
         self.messages.append(message)
-        self.records += sum(records.num_rows for records in message.source)
+        self.records += 0 if message.more else sum(records.num_rows for records in message.source)
         self.nbytes += message.nbytes
 
     @property

@@ -26,6 +26,7 @@ class Step(Generic[T, U]):
         self._next_step = next_step
         self._around = around
         self._waiting: deque[Message[U]] = deque()
+        self._more = False
         self._flushing = False
         self._closed = False
 
@@ -67,13 +68,15 @@ class Step(Generic[T, U]):
                 return True
             if done and self._drain():
                 continue
+            if empty and self._more:
+                return False  # the steps after wait for what a step before has, which hands it on once this returns
             if (left := deadline - clock.monotonic()) <= 0:
                 return False
             clock.sleep(min(_PAUSE_SECONDS, left))
 
     def discard(self) -> None:
         self._waiting.clear()
-        self._flushing = False
+        self._more = self._flushing = False
         self._forget()
         self._next_step.discard()
 
@@ -91,5 +94,5 @@ class Step(Generic[T, U]):
                 self._next_step.submit(self._waiting[0])
             except MessageRejected:
                 return False
-            self._waiting.popleft()
+            self._more = self._waiting.popleft().more
         return True

@@ -4,6 +4,7 @@ Knows no broker, no thread and no process; `attempt` takes and returns only what
 """
 
 import functools
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ U = TypeVar("U")
 
 MOST_CALLS = 1_000
 """How often a function is called on one payload, with one or more invalid records fewer each time."""
+
+_LIBRARIES = ("<frozen ", *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_COMPILED = (".pxi", ".pyx")
 
 
 class Partial(InvalidRecords):
@@ -154,13 +158,20 @@ def places(ranges: Ranges) -> str:
     return "; ".join(f"topic {topic}, partitions and offsets {', '.join(steps)}" for topic, steps in topics.items())
 
 
+def _raised_at(error: Exception) -> traceback.FrameSummary:
+    """The innermost line that is not a library's: the one that its author knows, where there is one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES) and not frame.filename.endswith(_COMPILED)]
+    return (own or frames)[-1]
+
+
 def _explained(function: object, ranges: Ranges, error: Exception) -> str:
     at = f"on {places(ranges) or 'a message without offsets'}"
     safe = "Nothing from these offsets on was committed; everything before is safe. Mend the function and start again"
     if isinstance(error, _Misused):
         return f"The function {name_of(function)} failed {at}: {error}. {safe}."
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    raised = traceback.extract_tb(error.__traceback__)[-1]
+    raised = _raised_at(error)
     return (
         f"The function {name_of(function)} failed at {Path(raised.filename).name}:{raised.lineno} {at}: {type(error).__name__}: "
         f"{error}{notes}. {safe}, or let it raise InvalidRecord(partition, offset, reason) to send records to the dead letters."

@@ -162,28 +162,35 @@ def test_an_error_names_the_database_and_not_its_password() -> None:
     assert "secret" not in text
 
 
-def _race(url: URL, rounds: int, begin: "threading.Barrier", out: "multiprocessing.SimpleQueue[tuple[int, int]]") -> None:
-    """Add to the position as often as it succeeds; taking over when somebody else has."""
+def _race(
+    url: URL,
+    rounds: int,
+    begin: "threading.Barrier",
+    fought: "multiprocessing.synchronize.Event",
+    out: "multiprocessing.SimpleQueue[tuple[int, int]]",
+) -> None:
+    """Add to the position at least `rounds` times, and until one has lost; taking over when somebody else has."""
     engine = create_engine(url)
     ours, tp, won, lost = SqlPositions(engine, "c", "racer"), TopicPartition("t", 0), 0, 0
     begin.wait(60)
-    while won < rounds:
+    while won < rounds or not fought.is_set():
         try:
             at = take(ours, tp)[tp]
-            while won < rounds:
+            while won < rounds or not fought.is_set():
                 with engine.begin() as connection:
                     ours.advance(connection, {tp: OffsetRange(at, at + 1)})
                 won, at = won + 1, at + 1
         except OwnershipLost:
             lost += 1
+            fought.set()
     engine.dispose()
     out.put((won, lost))
 
 
 def test_processes_that_fight_over_a_partition_move_it_once_for_each_commit(sql_url: URL) -> None:
     spawn = multiprocessing.get_context("spawn")
-    begin, out = spawn.Barrier(2), spawn.SimpleQueue()
-    racers = [spawn.Process(target=_race, args=(sql_url, 100, begin, out)) for _ in range(2)]
+    begin, fought, out = spawn.Barrier(2), spawn.Event(), spawn.SimpleQueue()
+    racers = [spawn.Process(target=_race, args=(sql_url, 50, begin, fought, out)) for _ in range(2)]
     for racer in racers:
         racer.start()
     for racer in racers:
@@ -191,6 +198,6 @@ def test_processes_that_fight_over_a_partition_move_it_once_for_each_commit(sql_
         racer.kill()
     results = [out.get() for _ in racers if not out.empty()]
     engine = create_engine(sql_url)
-    assert stands(engine)[0][0] == sum(won for won, _ in results) == 200
+    assert stands(engine)[0][0] == sum(won for won, _ in results) >= 100
     assert sum(lost for _, lost in results) > 0
     engine.dispose()

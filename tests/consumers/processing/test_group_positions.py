@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Iterable
+from typing import Literal
 
 import pytest
 
@@ -41,7 +42,9 @@ def offsets(cluster: MemoryCluster) -> dict[TopicPartition, int]:
     return dict(MemoryConsumer(cluster, "orders", "g").group_offsets(frozenset({P0, P1})))
 
 
-def consume(cluster: MemoryCluster, start: str = "earliest") -> list[bytes | None]:
+def consume(
+    cluster: MemoryCluster, start: str = "earliest", on_data_loss: Literal["fail", "record"] = "fail"
+) -> list[bytes | None]:
     """What a member of the group reads until it has caught up."""
     seen: list[bytes | None] = []
 
@@ -54,7 +57,8 @@ def consume(cluster: MemoryCluster, start: str = "earliest") -> list[bytes | Non
     build: Build = chain
     broker = MemoryConsumer(cluster, "orders", "g")
     around = Surroundings(cluster.clock, NoMetrics(), random.Random(0))
-    member = Processor(Subscription("c", "orders", start=start), broker, GroupPositions(broker), build, around)
+    subscription = Subscription("c", "orders", start=start, on_data_loss=on_data_loss)
+    member = Processor(subscription, broker, GroupPositions(broker), build, around)
     assert member.run(threading.Event(), Limits(until_caught_up=True)) == "caught up"
     broker.close()
     member.end()
@@ -78,6 +82,36 @@ def test_the_first_member_pins_the_start_of_every_partition(cluster: MemoryClust
     consume(cluster, start="latest")
     assert offsets(cluster) == {P0: 0, P1: 3}
     assert store.known_topic("orders") is not None
+
+
+def test_a_start_that_the_group_did_not_take_is_not_read_from(cluster: MemoryCluster) -> None:
+    produce(cluster, [b"before"], 0)
+    cluster.faults.fail("commit")
+    store = GroupPositions(MemoryConsumer(cluster, "orders", "g"))
+    with pytest.raises(OwnershipLost, match="did not take the starts of orders/0"):
+        store.acquire(store.positions([P0]), {P0: Start(1)}, "id")
+
+
+def test_a_start_that_could_not_be_pinned_is_pinned_by_the_next_attempt(cluster: MemoryCluster) -> None:
+    produce(cluster, [b"before"], 0)
+    cluster.faults.fail("commit", times=3)
+    assert consume(cluster, start="latest") == []
+    assert offsets(cluster) == {P0: 1, P1: 0}
+
+
+def test_without_a_group_no_start_is_remembered(cluster: MemoryCluster) -> None:
+    store = GroupPositions(MemoryConsumer(cluster, "orders", partitions=[0]))
+    store.acquire(store.positions([P0]), {P0: Start(1)}, "id")
+    assert store.positions([P0]) == {P0: Position(None, 0)}
+
+
+def test_offsets_that_are_gone_and_let_pass_are_told(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    produce(cluster, [b"a", b"b"], 0)
+    consume(cluster)
+    produce(cluster, [b"gone"] * 3, 0)
+    cluster.delete_records({P0: 5})
+    assert consume(cluster, on_data_loss="record") == []
+    assert "orders/0: offsets 2 to 4 are gone; going on from 5" in caplog.text
 
 
 def test_partitions_that_are_added_later_are_read_from_their_beginning(cluster: MemoryCluster) -> None:

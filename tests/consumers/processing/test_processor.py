@@ -8,6 +8,7 @@ import pytest
 from consumers.clock import SystemClock
 from consumers.config import Consumer
 from consumers.errors import DataLoss, FatalError, InvalidLimit
+from consumers.monitoring.recorded import Recorded
 from consumers.processing.context import Surroundings
 from consumers.processing.ingest import IngestResult, stage_from
 from consumers.processing.processor import Limits
@@ -148,6 +149,29 @@ def test_what_a_lost_partition_had_in_hand_is_forgotten_and_the_rest_is_read_aga
     run(parts, script, stop=stop)
     assert ("seek", {TP: 0}) in script.log
     assert places(parts) == {("id", 0, o): 1 for o in range(3)}
+
+
+def test_what_is_forgotten_is_not_in_flight_any_more(tmp_path: Path) -> None:
+    stop, recorded = threading.Event(), Recorded()
+    script = broker(assign(TP), give(batch(ROWS)), lose(TP), lambda _: stop.set())
+    around = Surroundings(QuickClock(), recorded)
+    stage_from(script, consumer(tmp_path), "m", stop, Limits(), lambda commit: None, around)
+    gauged = [found.value for found in recorded.all if found.name == "in_flight_bytes"]
+    assert gauged[0] > 0
+    assert gauged[-1] == 0
+
+
+def test_a_topic_that_was_recreated_is_begun_anew_also_where_another_partition_shows_it(tmp_path: Path) -> None:
+    parts, stop = consumer(tmp_path, on_data_loss="record", **FAST), threading.Event()
+
+    def recreate(script: ScriptedBroker) -> None:
+        script.id = "new"
+
+    script = broker(assign(TP), give(batch(ROWS)), lambda b: _wait(b, ("commit", {TP: 3})), recreate, assign(OTHER))
+    script.steps += [give(batch(ROWS, 3)), lambda b: _wait(b, ("seek", {TP: 0, OTHER: 0}))]
+    script.steps += [give(batch([b"{}"] * 3)), lambda _: stop.set()]
+    run(parts, script, stop=stop)
+    assert places(parts) == {("id", 0, 0): 1, ("id", 0, 1): 1, ("id", 0, 2): 1} | {("new", 0, o): 1 for o in range(3)}
 
 
 def test_a_commit_under_way_while_it_is_discarded_leaves_no_dead_letter_twice(

@@ -2,8 +2,10 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 
@@ -13,12 +15,14 @@ from consumers.errors import OwnershipLost, StorageError
 from consumers.processing.context import Context, Surroundings
 from consumers.processing.incarnation import Incarnation
 from consumers.processing.starts import Start
+from consumers.processing.strategies.protocol import Message
 from consumers.processing.strategies.stage import strategy as module
 from consumers.processing.strategies.stage.owner import Hold, Owner
 from consumers.processing.strategies.stage.strategy import Stage
 from consumers.processing.strategies.stage.writer import TableWriter
 from consumers.staging.log import StagedCommit
 from consumers.staging.positions import committed_positions
+from consumers.types import OffsetRange
 from tests.consumers.parts import TP, consumer, message, offsets
 
 SAME = Incarnation(lambda: "id", SystemClock())
@@ -68,6 +72,41 @@ def test_what_was_discarded_is_not_committed(stage: Stage, parts, told: list[Sta
     assert stage.flush(10)
     assert told == []
     assert committed_positions(parts.staged, "c", "t", 1) == {TP: 0}
+
+
+def unfolded(whole: Message[pa.RecordBatch]) -> list[Message[pa.RecordBatch]]:
+    """One message a row, as `Unfold` makes them."""
+    early = replace(whole, ranges={TP: OffsetRange(0, 0)}, more=True)
+    rows = [whole.payload.slice(i, 1) for i in range(whole.payload.num_rows)]
+    return [early.with_payload(row) for row in rows[:-1]] + [whole.with_payload(rows[-1])]
+
+
+def test_no_commit_ends_between_messages_that_were_made_of_the_same_records(
+    tmp_path: Path,
+    owner: Owner,
+    told: list[StagedCommit],
+) -> None:
+    small = staging(consumer(tmp_path, batch={"max_records": 2, "max_latency_seconds": 0.01}), owner, told)
+    *early, last = unfolded(message([b'{"a":0}'] * 4))
+    try:
+        for part in early:
+            small.submit(part)
+            assert not small.flush(0.05)
+        assert told == []
+        assert offsets(tmp_path / "staged") == {}
+        small.submit(last)
+        assert small.flush(10)
+        assert [commit.rows for commit in told] == [4]
+    finally:
+        small.close()
+
+
+def test_a_batch_of_a_partition_that_was_let_go_is_not_committed(stage: Stage, owner: Owner, told: list[StagedCommit]) -> None:
+    stage.submit(message(ROWS))
+    owner.release(frozenset({TP}))
+    with pytest.raises(OwnershipLost, match="t/0: this member does not hold"):
+        stage.flush(10)
+    assert told == []
 
 
 def test_a_batch_discarded_while_it_is_decoded_is_not_committed(

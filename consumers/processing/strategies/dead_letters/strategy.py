@@ -5,7 +5,7 @@ past the bound nothing more is taken.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from consumers.config import InvalidLimits
 from consumers.processing.context import Surroundings
 from consumers.processing.invalid_limits import FEWEST_FOR_RATIO, InvalidGuard
 from consumers.processing.strategies.dead_letters.letters import DeadLetterSink, Durable, letters_of
-from consumers.processing.strategies.protocol import Message, MessageRejected, Strategy
+from consumers.processing.strategies.protocol import Message, MessageRejected, Rejection, Strategy
 from consumers.processing.strategies.step import DEFAULT, Step
 from consumers.types import TopicPartition
 
@@ -38,7 +38,8 @@ class DeadLetters(Step[T, T]):
 
     Raises `InvalidLimit` when there are more invalid records than `limits` allow (`max_ratio` of at least 100 records that came
     one after another; `max_consecutive` in a partition; `max_bytes` that wait for the sink), and `FatalError` when the sink
-    fails. Nothing from that message on is handed on then. At most `room_bytes` of messages wait, and one message more.
+    fails. Nothing from that message on is handed on then. Several messages of the same records (see `Unfold`) are judged as one,
+    with the last. At most `room_bytes` of messages wait, and one message more.
     """
 
     def __init__(
@@ -86,7 +87,9 @@ class DeadLetters(Step[T, T]):
         super().close()
 
     def _take(self, message: Message[T]) -> None:
-        self._judge(message)
+        message = self._unrepeated(message)
+        if not message.more:
+            self._judge(message)
         self._gated.append(self._begin(message))
         self._bytes += message.nbytes
         self._drain()
@@ -97,6 +100,7 @@ class DeadLetters(Step[T, T]):
         self._letter_bytes = 0
         self._records = 0
         self._invalid = 0
+        self._rejected: dict[tuple[TopicPartition, int], Rejection] = {}
 
     def _drain(self) -> bool:
         """Hand on, in order, what is durable; whether nothing waits any longer, for the sink or for the next step."""
@@ -122,14 +126,25 @@ class DeadLetters(Step[T, T]):
         self._guard.check_bytes(_where(message), self._letter_bytes)
         return _Gated(message, self._sink.submit(letters), letters.num_rows, letters.nbytes)
 
-    def _judge(self, message: Message[T]) -> None:
-        """Raise `InvalidLimit` before anything of the message is written."""
-        bad: dict[TopicPartition, list[int]] = {}
+    def _unrepeated(self, message: Message[T]) -> Message[T]:
+        """The message less the rejections that other messages of the same records have brought already."""
+        new: dict[tuple[TopicPartition, int], Rejection] = {}
         for rejection in message.rejected:
-            bad.setdefault(rejection.partition, []).append(rejection.offset)
-        reasons = [rejection.reason for rejection in message.rejected]
+            at = rejection.partition, rejection.offset
+            if at not in self._rejected:
+                new.setdefault(at, rejection)
+        self._rejected |= new
+        return replace(message, rejected=tuple(new.values()))
+
+    def _judge(self, message: Message[T]) -> None:
+        """Raise `InvalidLimit` for a message, or for the last of several of the same records, before it is written."""
+        rejected, self._rejected = self._rejected, {}
+        bad: dict[TopicPartition, list[int]] = {}
+        for tp, offset in rejected:
+            bad.setdefault(tp, []).append(offset)
+        reasons = [rejection.reason for rejection in rejected.values()]
         self._records += sum(records.num_rows for records in message.source)
-        self._invalid += sum(len(set(offsets)) for offsets in bad.values())
+        self._invalid += len(rejected)
         self._guard.check_share(_where(message), self._records, self._invalid, reasons)
         if self._records >= FEWEST_FOR_RATIO:
             self._records = self._invalid = 0

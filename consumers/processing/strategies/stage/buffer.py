@@ -174,11 +174,13 @@ class Buffer:
     nbytes: int = 0
     since: float | None = None
     decode_seconds: float = 0.0
+    more: bool = False
 
-    def add(self, shaped: Shaped, now: float) -> None:
-        """Take a shaped batch. Raises ValueError when its ranges do not follow those before."""
+    def add(self, shaped: Shaped, now: float, more: bool = False) -> None:
+        """Take a shaped batch; `more` as in `Message`. Raises ValueError when its ranges do not follow those before."""
         self.ranges = join_ranges(self.ranges, shaped.ranges)
         self.shaped.append(shaped)
+        self.more = more
         self.rows += shaped.rows.num_rows
         self.records += shaped.records
         self.nbytes += shaped.nbytes

@@ -80,6 +80,7 @@ class Stage:
         self._changed = threading.Condition()
         self._waiting = 0
         self._unflushed = False
+        self._more = False
         self._flush = _Flush.done_already()
         self._generation = 0
         self._failure: BaseException | None = None
@@ -97,7 +98,7 @@ class Stage:
             if not free:
                 raise MessageRejected
             self._waiting += message.nbytes
-        self._unflushed = True
+        self._unflushed, self._more = True, message.more
         self._inbox.put(_Batch(message, self._generation))
 
     def poll(self) -> None:
@@ -109,10 +110,11 @@ class Stage:
     def flush(self, timeout: float) -> bool:
         """Commit everything submitted so far, and tell. False when that takes longer than `timeout` seconds; it then goes on."""
         self._high = self._high_watermarks(frozenset(self._owner.holds))
-        if self._unflushed:
+        if self._unflushed and not self._more:
             self._unflushed, self._flush = False, _Flush(threading.Event())
             self._inbox.put(self._flush)
-        done = self._flush.done.wait(timeout)
+        # With `more`, a step before has the rest, and hands it on once this returns.
+        done = not self._more and self._flush.done.wait(timeout)
         self._tell()
         self._raise_failure()
         return done
@@ -123,7 +125,7 @@ class Stage:
             self._generation += 1
             if isinstance(self._failure, OwnershipLost):
                 self._failure = None
-        self._unflushed, self._flush = False, _Flush.done_already()
+        self._unflushed, self._more, self._flush = False, False, _Flush.done_already()
         self._tell()
 
     def close(self) -> None:
@@ -187,9 +189,9 @@ class Stage:
                 self._changed.notify_all()
 
     def _time_left(self) -> float | None:
-        """Seconds until the buffer is due; None while it is empty."""
+        """Seconds until the buffer is due; None while it is empty, or ends in the middle of what was made of some records."""
         since = self._buffer.since
-        if since is None or self._failure is not None:
+        if since is None or self._buffer.more or self._failure is not None:
             return None
         return max(0.0, since + self._consumer.config.batch.max_latency_seconds - self._clock.monotonic())
 
@@ -201,9 +203,9 @@ class Stage:
         labels = {tp: hold.label for tp, hold in self._owner.holds.items()}
         shaped = shape(item.message, self._decoder, config.window, labels, int(self._clock.time() * 1000))
         self._buffer.decode_seconds += self._clock.monotonic() - began
-        self._buffer.add(shaped, began)
+        self._buffer.add(shaped, began, item.message.more)
         full = self._buffer.records >= config.batch.max_records or self._buffer.nbytes >= config.batch.max_bytes
-        if full or self._time_left() == 0.0:
+        if (full and not self._buffer.more) or self._time_left() == 0.0:
             self._commit()
 
     def _commit(self) -> None:
@@ -213,6 +215,8 @@ class Stage:
             stale = self._buffer_generation != self._generation
             holds, high = self._owner.holds, self._high
         if buffer.ranges and not stale:
+            if strange := sorted(buffer.ranges.keys() - holds.keys()):
+                raise OwnershipLost(f"{', '.join(map(str, strange))}: this member does not hold them (any longer)")
             for topic_id in {holds[tp].topic_id for tp in buffer.ranges}:
                 self._incarnation.require(topic_id)
             self._outbox.append(self._writer.write(buffer, holds, high))

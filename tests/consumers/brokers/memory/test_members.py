@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from consumers.brokers.memory import MemoryAdmin, MemoryCluster, MemoryConsumer, MemoryProducer, MemoryTransactionalProducer
+from consumers.brokers.protocol import Partitions
 from consumers.errors import BrokerError, OwnershipLost
+from consumers.types import Positions
 from tests.consumers.brokers.memory.parts import TP, Parts, hows, turns
 from tests.contracts.brokers.backends import Follower, until
 
@@ -59,6 +61,25 @@ def test_an_expelled_member_cannot_commit(protocol: str) -> None:
     member.consumer.expel()
     member.consumer.commit({TP: 2}, wait=True)
     assert parts.admin.group_offsets("g", "t") == {TP: 1}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_partitions_that_a_member_is_about_to_take_are_nobody_elses(protocol: str) -> None:
+    parts = Parts(2)
+    one, others = parts.member("one", protocol=protocol), list[Follower]()
+    lows = one.starts
+
+    def slowly(partitions: Partitions) -> Positions:
+        if not others:
+            others.append(parts.member("two", protocol=protocol))
+        turns(*others)
+        assert not partitions & others[0].held
+        return lows(partitions)
+
+    one.starts = slowly
+    turns(one, *others)
+    turns(one, *others)
+    assert len(one.held) == len(others[0].held) == 1
 
 
 def test_an_expelled_member_that_is_unaware_goes_on_reading_what_is_not_its_own() -> None:

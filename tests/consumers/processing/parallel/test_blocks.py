@@ -101,7 +101,7 @@ def test_the_end_of_the_other_side_is_an_error() -> None:
 
 
 def test_no_descriptor_and_no_memory_stays() -> None:
-    before = _descriptors()
+    descriptors, blocks = _descriptors(), _blocks()
     near, far = socket.socketpair()
     outgoing, incoming = Outgoing(near), Incoming(far)
     for size in (10, 10_000, 10_000):
@@ -112,8 +112,8 @@ def test_no_descriptor_and_no_memory_stays() -> None:
     del outgoing, incoming
     near.close()
     far.close()
-    assert _descriptors() == before
-    assert not _blocks()
+    assert _descriptors() == descriptors
+    assert _blocks() <= blocks  # other tests' may be there, and go
 
 
 def _descriptors() -> int:

@@ -13,8 +13,11 @@ from consumers.errors import ConfigError, TaskFailed
 from consumers.metrics import Histogram, NoMetrics, Tags
 from consumers.processing.context import Surroundings
 from consumers.processing.parallel.lanes import cut, join
+from consumers.processing.strategies.batch import Batch
+from consumers.processing.strategies.buffer import UpTo
 from consumers.processing.strategies.protocol import MessageRejected
 from consumers.processing.strategies.run_task_in_threads import RunTaskInThreads
+from consumers.processing.strategies.unfold import Unfold
 from tests.consumers.processing.parallel.parts import Kept, columns, message
 from tests.contracts.strategies import until
 
@@ -44,6 +47,22 @@ def open_(after: Kept) -> Iterator[Open]:
             return strategy
 
         yield made
+
+
+def test_a_flush_brings_more_parts_of_a_message_through_than_threads_take_at_once(after: Kept) -> None:
+    def rows(payload: pa.RecordBatch) -> list[pa.RecordBatch]:
+        return [payload.slice(i, 1) for i in range(payload.num_rows)]
+
+    threads: RunTaskInThreads[pa.RecordBatch, pa.RecordBatch] = RunTaskInThreads(
+        lambda row: row, Batch(UpTo(), after), concurrency=1
+    )
+    first = Unfold(rows, columns(0, 0), threads)
+    try:
+        first.submit(message(columns(0, 10), 0, 10))
+        assert first.flush(60)
+        assert [kept.payload.num_rows for kept in after.messages] == [10]
+    finally:
+        first.close()
 
 
 def test_messages_wait_for_those_before_them(open_: Open, after: Kept) -> None:

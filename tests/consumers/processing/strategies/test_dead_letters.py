@@ -1,5 +1,7 @@
 """Dead letters: exact, durable before a message passes, in order, bounded; and in a topic."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -8,7 +10,7 @@ from consumers.config import InvalidLimits
 from consumers.errors import BrokerError, FatalError, InvalidLimit
 from consumers.monitoring.recorded import Recorded
 from consumers.processing.strategies.dead_letters import Durable, TopicSink
-from consumers.processing.strategies.protocol import MessageRejected, Rejection
+from consumers.processing.strategies.protocol import Message, MessageRejected, Rejection
 from consumers.types import OffsetRange
 from tests.consumers.parts import DAY_MS
 from tests.consumers.processing.strategies.letters import TP, Next, made, message
@@ -200,6 +202,48 @@ def test_a_run_across_messages_stops_and_one_read_again_after_a_discard_does_not
     step.submit(message(3, [b"x"], [3]))
     with pytest.raises(InvalidLimit, match="4 invalid records in a row"):
         step.submit(message(4, [b"x"], [4]))
+
+
+def parts(*whole: Message[str]) -> list[Message[str]]:
+    """The same records several times, as `Unfold` makes them: the offsets pass with the last."""
+    *early, last = whole
+    nothing = {TP: OffsetRange(last.ranges[TP].start, last.ranges[TP].start)}
+    return [replace(part, source=last.source, ranges=nothing, more=True) for part in early] + [last]
+
+
+@pytest.mark.parametrize(
+    ("limits", "what"),
+    [(InvalidLimits(max_ratio=0.1), "100 of 100 records"), (InvalidLimits(max_consecutive=60), "100 invalid records in a row")],
+)
+def test_several_messages_of_the_same_records_are_judged_as_one(limits: InvalidLimits, what: str) -> None:
+    values, after = [b"x"] * 100, Next()
+    step = made(Slow(), after, limits)
+    early, last = parts(message(0, values, range(50)), message(0, values, range(50, 100)))
+    step.submit(early)
+    with pytest.raises(InvalidLimit, match=what):
+        step.submit(last)
+    assert after.taken == []
+
+
+def test_a_record_that_several_messages_reject_is_one_dead_letter() -> None:
+    sink, after = Slow(), Next()
+    step = made(sink, after)
+    for part in parts(message(0, [b"a", b"x"], [1]), message(0, [b"a", b"x"], [1])):
+        step.submit(part)
+    assert step.flush(1.0)
+    assert [letters.num_rows for letters in sink.letters] == [1]
+    assert [(taken.rejected, taken.more) for taken in after.taken] == [((), True), ((), False)]
+
+
+def test_records_that_several_messages_share_take_room_once() -> None:
+    values = [b"x" * 100] * 10
+    whole = message(0, values, [0])
+    step = made(Slow(), Next(), room_bytes=whole.nbytes + 1)
+    for part in parts(*[message(0, values, [i]) for i in range(10)]):
+        step.submit(part)
+    step.submit(message(10, values))
+    with pytest.raises(MessageRejected):
+        step.submit(message(20, values))
 
 
 def test_bytes_of_waiting_letters_above_the_limit_stop() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from consumers.brokers.memory import MemoryCluster, MemoryConsumer, MemoryProducer, MemoryTransactionalProducer
+from consumers.brokers.memory import MemoryAdmin, MemoryCluster, MemoryConsumer, MemoryProducer, MemoryTransactionalProducer
 from consumers.clock import ManualClock
 from consumers.errors import BrokerError, FatalError, OwnershipLost
 from consumers.processing.context import Surroundings
@@ -61,6 +61,38 @@ def test_a_position_passes_a_record_only_when_it_was_acknowledged(rig: Rig) -> N
     for _ in range(3):
         step.poll()
     assert after.committed == {TP: OffsetRange(0, 2)}
+
+
+@pytest.mark.parametrize(("keep", "used"), [(True, 2), (False, 1)])
+def test_the_key_decides_where_a_record_goes_unless_partitions_are_to_be_kept(rig: Rig, keep: bool, used: int) -> None:
+    step = Produce(MemoryProducer(rig.cluster), OUT, Next(), keep_partitions=keep, around=rig.around)
+    step.submit(rig.source.message("a", "b", partitions=(0, 1)))  # all with the same key
+    assert step.flush(1.0)
+    assert sum(marks.high > 0 for marks in MemoryAdmin(rig.cluster).watermarks(OUT).values()) == used
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (["a"], "is a list, and no record batch or table"),
+        (pa.record_batch({"key": [b"k"]}), r"has no column 'value' \(but key\)"),
+        (pa.record_batch({"value": [1]}), "has a column of a type that cannot be sent"),
+    ],
+)
+def test_what_cannot_be_sent_is_said_with_topic_and_offsets(rig: Rig, payload: object, why: str) -> None:
+    step = producing(rig, Next())
+    with pytest.raises(FatalError, match=rf"to topic 'out' {why}.* partitions and offsets 0 \[0, 1\)"):
+        step.submit(rig.message("a").with_payload(payload))
+
+
+def test_what_waits_is_bounded_by_the_source_where_little_is_left_of_it(rig: Rig) -> None:
+    step = producing(rig, Next(), max_bytes=10_000)
+    rig.cluster.faults.fail("produce", times=100)
+    little = [whole.with_payload(whole.payload.slice(0, 1)) for whole in (rig.message(*["x" * 200] * 20) for _ in range(4))]
+    for whole in little[:2]:
+        step.submit(whole)
+    with pytest.raises(MessageRejected):
+        step.submit(little[2])
 
 
 def test_a_lost_acknowledgement_neither_loses_nor_doubles_a_record(rig: Rig) -> None:

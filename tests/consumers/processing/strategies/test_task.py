@@ -94,6 +94,14 @@ def test_any_other_error_names_function_topic_partition_offsets_and_cause() -> N
     assert isinstance(raised.value.__cause__, KeyError)
 
 
+def test_an_error_that_a_library_raises_names_the_line_that_called_it() -> None:
+    def misspelt(payload: pa.RecordBatch) -> pa.Array:
+        return payload["vlaue"]
+
+    with pytest.raises(TaskFailed, match=r"failed at test_task\.py:\d+ on"):
+        attempt(misspelt, records([b"v"]), RANGES)
+
+
 @pytest.mark.parametrize(
     ("invalid", "payload", "why"),
     [
