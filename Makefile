@@ -9,7 +9,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-unit test-faults check format lock bench clean
+.PHONY: help setup demo up test test-unit test-faults simulate check format lock bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ test: setup ## All tests, with real Kafka, Spark, Dagster
 
 test-unit: setup ## Tests that need neither Kafka nor a JVM
 	$(BIN)/python -m pytest -n 2 -m "not integration and not spark and not faults and not browser" $(ARGS)
+
+simulate: setup ## 10,000 simulated schedules; ARGS='--seed 1234' replays one with its trace
+	$(BIN)/python -m tests.simulation $(ARGS)
 
 check: setup ## Lint, types, import contracts, Dagster definitions
 	$(BIN)/ruff check .

@@ -82,3 +82,8 @@ class StorageError(FatalError):
 
 class BrokerError(FatalError):
     """Kafka refuses, or cannot be reached."""
+
+
+def within(error: BaseException) -> str:
+    """An error's message as a part of a sentence: without the full stop at its end."""
+    return str(error).removesuffix(".")

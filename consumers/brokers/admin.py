@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from consumers.brokers.callbacks import ClientCallbacks
-from consumers.brokers.failures import describe, known, passing
+from consumers.brokers.failures import WHEN_AWAY, describe, known, passing
 from consumers.brokers.options import KafkaOptions, unmade
 from consumers.brokers.retry import Backoff, Retry
 from consumers.clock import Clock, SystemClock
@@ -19,6 +19,7 @@ from consumers.metrics import Metrics, NoMetrics
 from consumers.types import Positions, TopicPartition, Watermarks
 
 _SETTLE_SECONDS = 20.0
+_AWAY = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
@@ -136,7 +137,15 @@ class KafkaAdmin:
         return {"request_timeout": self._timeout, "operation_timeout": self._timeout}
 
     def _describe(self, topic: str) -> Any:
-        return self._ask(f"tell topic '{topic}'", lambda: self._description(topic))
+        try:
+            return self._ask(f"tell topic '{topic}'", lambda: self._description(topic))
+        except BrokerError as error:
+            if not _is_unknown(error.__cause__):
+                raise
+            raise BrokerError(
+                f"Kafka at {self._options.bootstrap_servers}: topic '{topic}' does not exist. Nothing was read or written. "
+                "Create it, or mend the name."
+            ) from error.__cause__
 
     def _description(self, topic: str) -> Any:
         return self._client.describe_topics(ck.TopicCollection([topic]), request_timeout=self._timeout)[topic]
@@ -221,12 +230,15 @@ class KafkaAdmin:
         except (KafkaException, TimeoutError, _NotYet) as error:
             self._client.poll(0)
             why = self._options.without_secrets(describe(error)) + self._callbacks.said()
-            raise BrokerError(f"Kafka at {self._options.bootstrap_servers} did not {what}: {why}") from error
+            inner = known(error)
+            away = inner is None or inner.code() in _AWAY
+            advice = f". What is committed is safe. {WHEN_AWAY}." if away else ""
+            raise BrokerError(f"Kafka at {self._options.bootstrap_servers} did not {what}: {why}{advice}") from error
         self._client.poll(0)
         self._callbacks.recovered()
         return found
 
 
-def _is_unknown(error: KafkaException) -> bool:
-    inner = known(error)
+def _is_unknown(error: BaseException | None) -> bool:
+    inner = known(error) if error is not None else None
     return inner is not None and inner.code() in _UNKNOWN

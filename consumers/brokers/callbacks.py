@@ -63,7 +63,7 @@ class ClientCallbacks:
         self._metrics = metrics
         self._patience = patience
         self._tags = {"client": client}
-        self._reported: int | None = None
+        self._reported: set[int] = set()
         self._last: KafkaError | None = None
         self._failure: BrokerError | None = None
         self._alone_since: float | None = None
@@ -91,7 +91,8 @@ class ClientCallbacks:
 
     def recovered(self) -> None:
         """The cluster has answered: the next error is news."""
-        self._reported = self._last = None
+        self._reported.clear()
+        self._last = None
 
     def said(self) -> str:
         """The client's last complaint since the cluster answered, in words to append to an error; may be empty."""
@@ -104,9 +105,9 @@ class ClientCallbacks:
         renewing = self._tokens is not None and self._tokens.valid() and error.code() == KafkaError._AUTHENTICATION
         if error.fatal() or (error.code() in _REFUSING and not renewing):
             self._failure = self._failure or self._refused(error)
-        elif error.code() != self._reported:
+        elif error.code() not in self._reported:
             # The client repeats itself many times a second while a broker is away; once is enough until it has recovered.
-            self._reported = error.code()
+            self._reported.add(error.code())
             log.warning("Kafka client %s: %s; it goes on trying", self._client, self._options.without_secrets(in_words(error)))
 
     def on_statistics(self, text: str) -> None:
@@ -139,8 +140,12 @@ class ClientCallbacks:
             raise
 
     def log(self, level: int, form: str, *values: object) -> None:
-        """A line of the client's own log. What matters of it comes as an error too, so it is no more than information here."""
-        ours = level if level >= logging.CRITICAL else min(level, logging.INFO)
+        """A line of the client's own log. What matters of it comes as an error too, so it is no more than information here.
+
+        Connections that fail do so many times a second while a broker is away, and each is an error as well: those are detail.
+        """
+        most = logging.DEBUG if values[:1] == ("FAIL",) else logging.INFO
+        ours = level if level >= logging.CRITICAL else min(level, most)
         _client_log.log(ours, "%s", self._options.without_secrets(form % values))
 
     def _refused(self, error: KafkaError) -> BrokerError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message
 
-from consumers.brokers.failures import in_words
+from consumers.brokers.failures import undelivered
 from consumers.brokers.protocol import Receipt
 from consumers.errors import BrokerError
 
@@ -35,7 +35,7 @@ class UndeliveredError(BrokerError):
         super().__init__(
             f"{report.failed} of {total} records were not delivered "
             f"({'; '.join(report.errors) or 'no reason given'}); "
-            "see that the cluster is up, then produce into a new topic or accept repeated records"
+            "mend that, or see that the cluster is up, then produce into a new topic or accept repeated records"
         )
 
 
@@ -58,6 +58,10 @@ class Tally:
         self.failed += 1
         if len(self._reasons) < _KEPT_REASONS:
             self._reasons[reason] = None
+
+    def give_up(self) -> None:
+        """Nothing more will be reported: what waits has failed."""
+        self.failed += self.waiting
 
     def report(self) -> DeliveryReport:
         """The figures so far."""
@@ -86,7 +90,7 @@ class SentBatch:
             self._tally.delivered += 1
         else:
             partition = None if self._partitions is None else message.partition()
-            self._failed(self._row(message.key(), message.value(), partition), in_words(error))
+            self._failed(self._row(message.key(), message.value(), partition), undelivered(error))
 
     def refused(self, row: int, reason: str) -> None:
         """A record that never was on its way."""

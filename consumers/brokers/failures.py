@@ -1,9 +1,15 @@
 """What a client's error means: whether it passes, how to say it, and what to do about it."""
 
+from typing import Any
+
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 
 from consumers.errors import BrokerError
+
+CLIENT_ERRORS: Any = (KafkaException, KafkaError, SystemError)
+"""What a call of the client may raise: fatal errors come bare, although a `KafkaError` is no exception, and where the client then
+still calls back, Python finds an error set in there and wraps it into a SystemError (`known` finds it)."""
 
 _ELECTING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -21,6 +27,7 @@ _ELECTING = (
 WHEN_AWAY = "See that the cluster is up and can be reached from here, then start again"
 _RIGHTS = "Give the principal the right (read and describe on the topic, read on the group), then start again"
 _CREDENTIALS = "Look at the credentials and at the security protocol of the Kafka resource, then start again"
+_NO_TOPIC = "Create the topic, or mend its name or the address of the cluster"
 
 _ADVICE = {
     KafkaError._AUTHENTICATION: _CREDENTIALS,
@@ -29,8 +36,8 @@ _ADVICE = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHTS,
     KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHTS,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHTS,
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "Look at the topic's name and at the address of the cluster",
-    KafkaError._UNKNOWN_TOPIC: "Look at the topic's name and at the address of the cluster",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
     KafkaError.INCONSISTENT_GROUP_PROTOCOL: (
         "Members that run already speak another protocol. Stop all of them, then start them with the new membership settings"
     ),
@@ -49,9 +56,19 @@ _ADVICE = {
 }
 
 
+_HINTS = {
+    KafkaError._UNKNOWN_TOPIC: "the topic does not exist; create it, or mend its name",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic does not exist; create it, or mend its name",
+    KafkaError._UNKNOWN_PARTITION: "the topic has fewer partitions; leave the partition out, so that the key decides",
+}
+
+
 def known(error: BaseException) -> KafkaError | None:
-    """The client's error within an exception."""
-    inner = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    """The client's error within an exception, or that a SystemError came of."""
+    found: Any = error
+    while isinstance(found, SystemError):
+        found = found.__cause__ or found.__context__
+    inner = found.args[0] if isinstance(found, KafkaException) and found.args else found
     return inner if isinstance(inner, ck.KafkaError) else None
 
 
@@ -64,6 +81,12 @@ def passing(error: BaseException) -> bool:
 def in_words(error: KafkaError) -> str:
     """An error and its name."""
     return f"{error.str()} ({error.name()})"
+
+
+def undelivered(error: KafkaError) -> str:
+    """Why a record was not delivered, and what to do where the reason does not say so itself."""
+    hint = _HINTS.get(error.code())
+    return f"{in_words(error)}: {hint}" if hint else in_words(error)
 
 
 def describe(error: BaseException) -> str:

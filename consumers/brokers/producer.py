@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from consumers.brokers.callbacks import ClientCallbacks
 from consumers.brokers.columns import headers_of, keys_of, sendable, stamps_of
 from consumers.brokers.deliveries import DeliveryReport, SentBatch, Tally, UndeliveredError
-from consumers.brokers.failures import in_words, known, refusal
+from consumers.brokers.failures import CLIENT_ERRORS, known, refusal, undelivered
 from consumers.brokers.options import KafkaOptions, Settings
 from consumers.brokers.partitioners import PartitionCounts, Partitioner
 from consumers.brokers.producer_settings import producer_settings
@@ -31,8 +31,6 @@ __all__ = ["DeliveryReport", "KafkaProducer", "UndeliveredError"]
 
 T = TypeVar("T")
 
-_CLIENT_ERRORS: Any = (KafkaException, KafkaError)
-"""The client raises fatal errors bare, although a `KafkaError` is no exception."""
 _CHUNK = 2_000
 _FULL_SECONDS = 0.05
 _ABANDON_SECONDS = 5.0
@@ -98,9 +96,9 @@ class KafkaProducer:
         except (BufferError, KafkaException) as error:
             refused = self._again(error, (topic, value, key, partition, report, None, timestamp_ms or 0, named))
             if refused is not None:
-                self._tally.fail(in_words(refused))
+                self._tally.fail(undelivered(refused))
                 if on_delivery is not None:
-                    on_delivery(Delivery(topic, partition, -1, in_words(refused)))
+                    on_delivery(Delivery(topic, partition, -1, undelivered(refused)))
         self._tally.sent += 1
         if not self._tally.sent % _CHUNK:
             self.poll()
@@ -176,8 +174,9 @@ class KafkaProducer:
             self._producer.purge()
             with suppress(WeirError):  # it has been raised before, or comes too late to matter
                 self._ask("dropping records", partial(self._producer.flush, _ABANDON_SECONDS))
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning), suppress(*_CLIENT_ERRORS):
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning), suppress(*CLIENT_ERRORS):
             self._producer.close()
+        self._tally.give_up()
 
     def __enter__(self) -> Self:
         return self
@@ -212,7 +211,7 @@ class KafkaProducer:
                 except (BufferError, KafkaException) as error:
                     refused = self._again(error, (topic, value, key, partition, report, None, stamp, headers))
                     if refused is not None:
-                        sent.refused(first + done, in_words(refused))
+                        sent.refused(first + done, undelivered(refused))
                 done += 1
         finally:
             sent.receipt.waiting += done
@@ -237,13 +236,13 @@ class KafkaProducer:
         if error is None:
             self._tally.delivered += 1
         else:
-            self._tally.fail(in_words(error))
+            self._tally.fail(undelivered(error))
 
     def _told(self, on_delivery: Callable[[Delivery], None], error: KafkaError | None, message: Message) -> None:
         self._reported(error, message)
         offset = message.offset()
         where = message.topic() or "", message.partition() or 0, -1 if offset is None else offset
-        on_delivery(Delivery(*where, None if error is None else in_words(error)))
+        on_delivery(Delivery(*where, None if error is None else undelivered(error)))
 
     def _ask(self, what: str, call: Callable[[], T]) -> T:
         """What the client answers. Raises what its error means, again and again where it is fatal."""
@@ -251,8 +250,11 @@ class KafkaProducer:
             raise self._explain(what, self._fatal)
         try:
             return call()
-        except _CLIENT_ERRORS as error:
-            reason = error if isinstance(error, KafkaError) else known(error) or KafkaError(KafkaError._FAIL, str(error))
+        except CLIENT_ERRORS as error:
+            found = known(error)
+            if found is None and isinstance(error, SystemError):
+                raise
+            reason = found or KafkaError(KafkaError._FAIL, str(error))
         if reason.fatal():
             self._fatal = reason
         raise self._explain(what, reason)

@@ -10,6 +10,8 @@ DEFAULTS: Settings = {
     "compression.type": "lz4",
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 128 * 1024,
+    # How long a topic that nobody knows may turn up yet; the client's own 30 s keep whoever mistyped it waiting.
+    "topic.metadata.propagation.max.ms": 5_000,
 }
 """Settings of the client that options may change."""
 _OURS = {

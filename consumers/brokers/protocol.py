@@ -153,8 +153,8 @@ class BrokerProducer(Protocol):
         """Wait until everything is acknowledged or has failed, at most `timeout` seconds. Returns how many records still wait."""
         ...
 
-    def close(self, timeout: float = 60.0) -> None:
-        """Flush, then let go. Raises `UndeliveredError` when records failed or still wait."""
+    def close(self, timeout: float = 60.0) -> object:
+        """Flush, then let go; may return a report. Raises `UndeliveredError` when records failed or still wait."""
         ...
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from consumers.brokers.admin import KafkaAdmin
 from consumers.brokers.callbacks import ClientCallbacks
-from consumers.brokers.failures import describe, known, passing, refusal
+from consumers.brokers.failures import CLIENT_ERRORS, describe, known, passing, refusal
 from consumers.brokers.options import KafkaOptions, unmade
 from consumers.brokers.protocol import Partitions, RebalanceListener
 from consumers.brokers.records import sift, to_batch
@@ -87,7 +87,7 @@ class KafkaReader:
         self._moved = False
         try:
             messages = self._consumer.consume(max_records, timeout)
-        except KafkaException as error:
+        except CLIENT_ERRORS as error:
             raise self._ended(error) from error
         self._raise_failures()
         if self._moved:
@@ -153,8 +153,12 @@ class KafkaReader:
         if self._closed:
             return
         self._closed = True
-        self._consumer.close()
-        self._admin.close()
+        try:
+            self._consumer.close()
+        except CLIENT_ERRORS as error:
+            raise self._ended(error) from error
+        finally:
+            self._admin.close()
         self._raise_failures()
 
     def _begin(self) -> None:
@@ -239,8 +243,10 @@ class KafkaReader:
         self._joining = True
         self._begin_again()
 
-    def _ended(self, error: KafkaException) -> BrokerError:
+    def _ended(self, error: Exception) -> BrokerError:
         inner = known(error)
+        if inner is None and isinstance(error, SystemError):
+            raise error
         if inner is None:
             return BrokerError(f"topic '{self._topic}': {describe(error)}")
         return refusal(f"topic '{self._topic}'", inner)

@@ -52,7 +52,11 @@ class KafkaTransactionalProducer(KafkaProducer):
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        """After `timeout_seconds` the cluster aborts a transaction that was left open."""
+        """After `timeout_seconds` the cluster aborts a transaction that was left open. Raises ValueError without an id."""
+        if not transactional_id:
+            raise ValueError(
+                "transactional_id is empty: give each process an id of its own that stays the same when it starts again"
+            )
         self.transactional_id = transactional_id
         self._timeout_seconds = timeout_seconds
         self._began = False

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, Update, an
 from consumers.clock import Clock, SystemClock
 from consumers.database.failures import DEFAULT_BACKOFF, Backoff, patiently
 from consumers.database.tables import LOSSES, POSITIONS, create_tables, insert_into
-from consumers.errors import OwnershipLost
+from consumers.errors import FatalError, OwnershipLost
 from consumers.types import OffsetRange, Position, Ranges, TopicPartition, topic_hash
 
 R = TypeVar("R")
@@ -55,6 +55,8 @@ class SqlPositions:
     database of its own.
     """
 
+    fences = True
+
     def __init__(
         self,
         engine: Engine,
@@ -71,6 +73,7 @@ class SqlPositions:
         self._chance = chance or random.Random()
         self._backoff = backoff
         self._held: dict[TopicPartition, Held] = {}
+        self._taken_once: set[TopicPartition] = set()
         self._topics: dict[str, int] = {}
         self.prepare(POSITIONS, LOSSES)
 
@@ -99,6 +102,7 @@ class SqlPositions:
         taken = {tp: self._taken(tp, then, starts[tp], topic_id) for tp, then in seen.items()}
         self._patiently(lambda: self._take(seen, starts, taken))
         self._held |= taken
+        self._taken_once |= taken.keys()
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
         """These are not ours any longer. Nothing is written: whoever takes them over raises their epoch."""
@@ -106,11 +110,15 @@ class SqlPositions:
             self._held.pop(tp, None)
 
     def held(self, tp: TopicPartition) -> Held:
-        """What is known of a partition that is ours. Raises `OwnershipLost` when it is not."""
-        try:
+        """What is known of a partition. Raises `OwnershipLost` when it is not any more, `FatalError` where it never was."""
+        if tp in self._held:
             return self._held[tp]
-        except KeyError:
-            raise OwnershipLost(f"{tp}: this member does not hold the partition (any longer)") from None
+        if tp in self._taken_once:
+            raise OwnershipLost(f"{tp}: this member does not hold the partition any longer")
+        raise FatalError(
+            f"consumer {self.consumer}: {tp} was never taken over through the SqlPositions that the sink has. Nothing was "
+            "written. Give the run, as its positions, the very object that the SqlSink has, then start again."
+        )
 
     def advance(self, connection: Connection, ranges: Ranges) -> None:
         """Move positions from the starts to the ends of `ranges`, in the caller's transaction.

@@ -44,12 +44,15 @@ def upsert(table: Table, key: Sequence[str], rows: Callable[[T], Iterable[Row]] 
     """Insert the rows of each payload, or replace those with the same `key`, which needs a unique index.
 
     Of several rows with one key the last stays: the one of the highest offset, where a key keeps to a partition. Columns that
-    the rows do not have keep what they were.
+    the rows do not have keep what they were. Raises ValueError where the table has no such key.
     """
     names = tuple(key)
+    _require_columns(table, names, "the key")
+    if not names:
+        raise ValueError(f"upsert into table {table.name}: the key is empty; name the columns of a unique index")
 
     def write(connection: Connection, payloads: Sequence[T]) -> None:
-        last = {tuple(row[name] for name in names): row for row in chain.from_iterable(map(rows, payloads))}
+        last = {_key_of(table, names, row): row for row in chain.from_iterable(map(rows, payloads))}
         # In one order everywhere, so that members that write the same keys do not wait for each other in a circle.
         made = _alike(table, (last[each] for each in sorted(last, key=repr)))
         if made:
@@ -79,9 +82,28 @@ def _upsert(connection: Connection, table: Table, key: tuple[str, ...], rows: Se
 
 
 def _alike(table: Table, rows: Iterable[Row]) -> list[Row]:
-    """The rows; ValueError where their columns differ, since the database would be told the first row's only."""
+    """The rows.
+
+    Raises ValueError where their columns differ, since the database would be told the first row's only, or are not the table's.
+    """
     made = list(rows)
+    if made:
+        _require_columns(table, made[0], "a row")
     for row in made:
         if row.keys() != made[0].keys():
             raise ValueError(f"rows for {table.name} must all have the same columns: {sorted(made[0])} and {sorted(row)}")
     return made
+
+
+def _key_of(table: Table, key: tuple[str, ...], row: Row) -> tuple[Any, ...]:
+    for name in key:
+        if name not in row:
+            raise ValueError(f"a row for table {table.name} has no column '{name}', which is in the key (but {', '.join(row)})")
+    return tuple(row[name] for name in key)
+
+
+def _require_columns(table: Table, names: Iterable[str], whose: str) -> None:
+    there = table.columns.keys()
+    for name in names:
+        if name not in there:
+            raise ValueError(f"table {table.name} has no column '{name}', which {whose} names: it has {', '.join(there)}")

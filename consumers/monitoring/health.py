@@ -35,6 +35,11 @@ class HealthFile:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
+        """Raises `ConfigError` when there is no such folder."""
+        if not path.parent.is_dir():
+            raise ConfigError(
+                f"the health file {path} cannot be written: there is no folder {path.parent}. Make it, or mend the path."
+            )
         self._path = path
         self._new = path.with_name(f".{path.name}.{os.getpid()}")
         self._clock = clock

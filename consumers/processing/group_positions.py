@@ -1,7 +1,8 @@
 """Kafka's own group offsets as the truth: positions for chains that end in `CommitPositions`, beside no data of ours.
 
 There is no compare-and-set among a group's offsets, and there are no epochs: the group's coordinator refuses commits of members
-that it has put out, which is what keeps a zombie from moving positions back.
+that it has put out, which is what keeps a zombie from moving positions back. Only where `start` is `latest` or a time does the
+first member pin the starts of partitions that others get, too; one that stalls between looking and pinning may set another back.
 """
 
 import logging
@@ -21,6 +22,8 @@ class GroupPositions:
     Kafka forgets the offsets of a deleted topic itself, so a topic that was created again begins anew, unless a member went on
     reading meanwhile. A loss that the definition lets pass is logged; a group has no place for it.
     """
+
+    fences = False
 
     def __init__(self, broker: BrokerConsumer) -> None:
         self._broker = broker

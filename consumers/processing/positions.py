@@ -14,6 +14,11 @@ class PositionStore(Protocol):
     strategy that commits is built over the same store, and learns its epochs from it.
     """
 
+    @property
+    def fences(self) -> bool:
+        """Whether taking a partition over makes every older owner's commits fail."""
+        ...
+
     def positions(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Position]:
         """Where partitions stand now, asked anew."""
         ...

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from consumers.brokers.protocol import BrokerConsumer, Partitions
-from consumers.errors import FatalError, OwnershipLost
+from consumers.errors import FatalError, OwnershipLost, within
 from consumers.processing.context import Build, Context, Surroundings
 from consumers.processing.positions import PositionStore
 from consumers.processing.progress import Progress
@@ -251,7 +251,7 @@ class Processor:
         self._contested += 1
         if self._contested > _CONTESTS:
             raise FatalError(
-                f"consumer {name}: another process keeps writing the same partitions ({error}). This member stops "
+                f"consumer {name}: another process keeps writing the same partitions ({within(error)}). This member stops "
                 "and leaves them to it; nothing was lost or written twice. Look for a second deployment with the same consumer."
             ) from error
         log.warning("%s: %s; starting again from the committed positions", name, error)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from consumers.brokers.protocol import BrokerConsumer, Partitions
-from consumers.errors import FatalError, OwnershipLost
+from consumers.errors import FatalError, OwnershipLost, within
 from consumers.processing.context import Surroundings
 from consumers.processing.positions import PositionStore
 from consumers.processing.starts import Start, start_of
@@ -43,7 +43,7 @@ class Takeover:
             # Going on would leave partitions with this member that it never reads.
             raise FatalError(
                 f"consumer {self._subscription.name}: could not take {', '.join(map(str, sorted(partitions)))} over in "
-                f"{_ATTEMPTS} attempts ({error}). Nothing was lost or written twice. Look for a second deployment "
+                f"{_ATTEMPTS} attempts ({within(error)}). Nothing was lost or written twice. Look for a second deployment "
                 "with the same consumer, or start again."
             ) from error
 
@@ -54,7 +54,7 @@ class Takeover:
         known = self._store.known_topic(topic)
         # A broker that knows no ids is no evidence of another topic, neither now nor when the store was begun.
         recreated = bool(topic_id) and known not in (None, topic_hash(""), topic_hash(topic_id))
-        if known is None or recreated:
+        if (known is None or recreated) and self._may_pin_others():
             # The first to meet a topic pins the start of all of its partitions, so that one that is added later is known to be
             # new and is read from its beginning, whatever `start` says.
             seen = self._store.positions(ours | self._broker.partitions())
@@ -63,6 +63,10 @@ class Takeover:
         self._store.acquire(seen, starts, topic_id)
         self._store.release(frozenset(seen) - ours)
         return {tp: starts[tp].offset for tp in ours}, {tp: marks[tp].high for tp in ours}
+
+    def _may_pin_others(self) -> bool:
+        """Without fencing, a pin may set another member's partition back; where the start is the beginning, none is needed."""
+        return self._store.fences or self._subscription.start != "earliest"
 
     def _starts(
         self,

@@ -4,6 +4,7 @@ import os
 import random
 import socket
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,7 +67,7 @@ def check(
     from orchestration.samples.records import expected_balances
 
     expected = expected_balances(seed, malformed=malformed, limit=limit)
-    wrong = differences(_engine(Settings.load(), database), expected)
+    wrong = differences(_engine(Settings.load(), database, there=True), expected)
     for each in wrong[:_SHOWN]:
         _out.print(f"{each.account}: expected {each.expected} cents, found {'none' if each.actual is None else each.actual}")
     _out.print(f"{len(wrong)} of {len(expected)} balances are wrong" if wrong else f"all {len(expected)} balances are right")
@@ -74,7 +75,8 @@ def check(
         raise typer.Exit(1)
 
 
-def _engine(settings: Settings, database: str | None) -> "Engine":
+def _engine(settings: Settings, database: str | None, *, there: bool = False) -> "Engine":
+    """The database, with its tables. Raises `ConfigError` for one that cannot be, or is not there although it has to be."""
     from sqlalchemy import URL, create_engine
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
@@ -86,12 +88,29 @@ def _engine(settings: Settings, database: str | None) -> "Engine":
     settings.home.mkdir(parents=True, exist_ok=True)
     try:
         engine = create_engine(database or URL.create("sqlite", database=str(settings.home / "balances.db")))
+        if there:
+            _require_file(engine)
         create_tables(engine, BALANCES)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise ConfigError(f"--database is no URL that can be used: {error}") from error
     except SQLAlchemyError as error:
         raise explained(error, engine, "making the tables", "Nothing was written.") from error
     return engine
+
+
+def _require_file(engine: "Engine") -> None:
+    """SQLite would make a database that is not there, which then has no balances."""
+    from consumers.errors import ConfigError
+
+    path = engine.url.database
+    if (
+        engine.dialect.name == "sqlite"
+        and path
+        and path != ":memory:"
+        and not path.startswith("file:")
+        and not Path(path).exists()
+    ):
+        raise ConfigError(f"there is no database {path}: run `weir balances run` first, or mend --database")
 
 
 def _ended(engine: "Engine", kafka: "KafkaOptions", around: "Surroundings", start_again: bool) -> bool:

@@ -16,6 +16,7 @@ from consumers.brokers.producer import KafkaProducer
 from consumers.brokers.protocol import BrokerConsumer, Delivery
 from consumers.brokers.serializers import TypedTopic, as_json, as_text
 from consumers.brokers.transactions import KafkaTransactionalProducer
+from consumers.errors import BrokerError, OwnershipLost
 from consumers.processing.context import Build
 from consumers.processing.group_positions import GroupPositions
 from consumers.processing.processor import Limits
@@ -157,3 +158,34 @@ def test_typed_values_are_serialized_on_their_way(kafka: str) -> None:
     assert [(row["key"], row["value"]) for row in rows] == [(b"k", b'{"a":1}'), (b"l", b'{"a":2}'), (b"m", b'{"a":3}')]
     assert rows[0]["headers"] == [{"key": "h", "value": b"1"}]
     assert int(rows[0]["timestamp"].timestamp() * 1000) == 1_700_000_000_000
+
+
+def test_a_producer_that_a_newer_one_has_fenced_says_so_while_it_flushes_and_from_then_on(kafka: str) -> None:
+    topic, name = new_topic(kafka, 1), unique("x")
+    older = KafkaTransactionalProducer(KafkaOptions(kafka), name)
+    older.begin()
+    older.send(topic, b"before")
+    older.flush(30)
+    with KafkaTransactionalProducer(KafkaOptions(kafka), name) as newer:
+        newer.begin()
+        older.send(topic, b"late")
+        for _ in range(2):
+            with pytest.raises(OwnershipLost, match="a newer producer with the same id has taken over"):
+                older.flush(30)
+        with pytest.raises(BrokerError, match="Give each process a transactional id of its own"):
+            older.begin()
+        newer.commit_transaction()
+    older.abandon()
+
+
+def test_a_record_for_a_topic_or_partition_that_is_not_there_says_what_to_do(kafka: str) -> None:
+    topic = new_topic(kafka, 1)
+    producer = KafkaProducer(KafkaOptions(kafka, {"topic.metadata.propagation.max.ms": "100"}))
+    told: list[Delivery] = []
+    producer.send(unique("missing"), b"x", on_delivery=told.append)
+    producer.send(topic, b"x", partition=7, on_delivery=told.append)
+    assert producer.flush(30) == 0
+    missing, narrow = sorted(str(delivery.error) for delivery in told)
+    assert "the topic does not exist; create it" in missing
+    assert "the topic has fewer partitions" in narrow
+    producer.abandon()

@@ -57,6 +57,7 @@ class Member:
     generation: int = -1
     owned: Partitions = NONE
     target: Partitions = NONE
+    offered: Partitions = NONE  # it was told to take these, and is at it
     heard: float = 0.0
     silent_since: float | None = None
     unaware: int = 0
@@ -118,6 +119,9 @@ class Group:
         before.replaced = True
         member.target = before.target
         member.told, member.generation = False, self.generation
+        if before.again or not before.told:
+            # What the other had still to give back, or had just given back, would be nobody's.
+            self.rebalance()
 
     def leave(self, member: Member, now: float) -> None:
         """A member goes. A static one is expected back until its session ends."""
@@ -191,10 +195,10 @@ class Group:
             member.owned -= move.partitions
             member.again = not member.told
             return
-        if self.members.get(member.id) is not member:
-            member.owned |= move.partitions
-            return
         member.owned |= move.partitions
+        member.offered = NONE
+        if self.members.get(member.id) is not member:
+            return
         member.told = member.protocol != "consumer" or member.owned == member.target
         if member.again and member.protocol == "cooperative":
             member.again = False
@@ -221,8 +225,11 @@ class Group:
         added = member.target - member.owned
         if member.protocol != "consumer":
             return Move(Kind.ASSIGN, added)
-        held = NONE.union(*(m.owned for m in self.members.values() if m is not member))
-        return Move(Kind.ASSIGN, added - held) if added - held or not member.target else None
+        held = NONE.union(*(m.owned | m.offered for m in self.members.values() if m is not member))
+        if not added - held and member.target:
+            return None
+        member.offered = added - held
+        return Move(Kind.ASSIGN, member.offered)
 
     def _complete(self) -> None:
         """Begin the next generation, once everybody has joined."""

@@ -102,7 +102,7 @@ class MemoryTransactionalProducer(MemoryProducer):
         return super()._write(parcel)
 
     def _require_none_open(self) -> None:
-        """As the real client: after an abort without an answer, nothing but a new producer can tell how the old transaction ended."""
+        """As the real client: after an abort without an answer, only a new producer finds out how the transaction ended."""
         with self._cluster.changed:
             if self._writer is not None and self._cluster.transactions.is_open(self.transactional_id, self._writer):
                 raise BrokerError(

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
-from consumers.errors import ConfigError, TaskFailed
+from consumers.errors import ConfigError, TaskFailed, within
 from consumers.processing.context import Surroundings
 from consumers.processing.parallel.blocks import Columns
 from consumers.processing.strategies.protocol import Message, MessageRejected, Strategy
@@ -152,7 +152,8 @@ class Lanes(Step[T, U]):
             value = join([part.value for part in made])
         except (TypeError, pa.ArrowInvalid) as error:
             raise TaskFailed(
-                f"{self._name}: what became of the pieces of a batch on {places(flight.message.ranges)} does not join: {error}. "
+                f"{self._name}: what became of the pieces of a batch on {places(flight.message.ranges)} "
+                f"does not join: {within(error)}. "
                 "Let the function return the same columns and types for any rows, or give it whole batches by piece_rows=None. "
                 "Nothing from these offsets on was committed; everything before is safe."
             ) from error

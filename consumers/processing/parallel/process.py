@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from consumers.errors import ConfigError, TaskFailed
+from consumers.errors import ConfigError, TaskFailed, within
 from consumers.processing.parallel.blocks import Columns, Incoming, Outgoing
 from consumers.processing.parallel.worker import Answer
 from consumers.processing.strategies.task import Made, name_of, places
@@ -163,7 +163,8 @@ def _pickled(function: Callable[[Columns], object]) -> bytes:
         return pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
-            f"The function {name_of(function)} cannot be handed to worker processes: {error}. Define it at the top level of a "
+            f"The function {name_of(function)} cannot be handed to worker processes: {within(error)}. "
+            "Define it at the top level of a "
             "module, and bind arguments by functools.partial rather than in a lambda or an inner function. Nothing ran."
         ) from error
 

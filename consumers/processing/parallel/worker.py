@@ -13,7 +13,7 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import Any
 
-from consumers.errors import TaskFailed
+from consumers.errors import TaskFailed, within
 from consumers.processing.parallel.blocks import Columns, Incoming, Outgoing, Parcel
 from consumers.processing.strategies.protocol import Rejection
 from consumers.processing.strategies.task import Function, attempt, name_of, places
@@ -66,7 +66,8 @@ def _load(pickled: bytes) -> Function[Columns, Columns] | Answer:
         loaded: Function[Columns, Columns] = pickle.loads(pickled)
     except Exception as error:  # noqa: BLE001 - raised again by the process that sent it
         failure = (
-            f"A worker process could not load the function: {type(error).__name__}: {error}. It must stand at the top level of a "
+            f"A worker process could not load the function: {type(error).__name__}: {within(error)}. "
+            "It must stand at the top level of a "
             "module that the worker can import: not in the script that was started, not inside another function. Nothing was "
             "processed, nothing is lost."
         )

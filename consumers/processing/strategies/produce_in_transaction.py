@@ -45,6 +45,11 @@ class ProduceInTransaction:
         keep_partitions: bool = False,
         around: Surroundings = DEFAULT,
     ) -> None:
+        if not hasattr(producer, "begin"):
+            raise TypeError(
+                f"ProduceInTransaction: {type(producer).__name__} has no transactions. Give it a transactional producer "
+                "(KafkaTransactionalProducer), or use Produce, which is at least once."
+            )
         self._producer = producer
         self._topic = topic
         self._group_metadata = group_metadata

@@ -13,6 +13,7 @@ DEFAULT = Surroundings()
 """The real clock, and no metrics."""
 
 _PAUSE_SECONDS = 0.005
+_STRATEGY = ("submit", "poll", "flush", "discard", "close")
 
 
 class Step(Generic[T, U]):
@@ -23,6 +24,12 @@ class Step(Generic[T, U]):
     """
 
     def __init__(self, next_step: Strategy[U], around: Surroundings) -> None:
+        """Raises TypeError where the next step is no strategy."""
+        if isinstance(next_step, type) or not all(hasattr(next_step, name) for name in _STRATEGY):
+            raise TypeError(
+                f"{type(self).__name__}: the next step is no strategy, but {next_step!r}. A chain ends in one that commits, such "
+                "as CommitPositions(context.commit)."
+            )
         self._next_step = next_step
         self._around = around
         self._waiting: deque[Message[U]] = deque()

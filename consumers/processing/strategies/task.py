@@ -14,7 +14,7 @@ from typing import Generic, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
-from consumers.errors import InvalidRecord, InvalidRecords, TaskFailed
+from consumers.errors import InvalidRecord, InvalidRecords, TaskFailed, within
 from consumers.processing.context import Surroundings
 from consumers.processing.strategies.protocol import Message, Rejection
 from consumers.types import Ranges, TopicPartition
@@ -169,10 +169,11 @@ def _explained(function: object, ranges: Ranges, error: Exception) -> str:
     at = f"on {places(ranges) or 'a message without offsets'}"
     safe = "Nothing from these offsets on was committed; everything before is safe. Mend the function and start again"
     if isinstance(error, _Misused):
-        return f"The function {name_of(function)} failed {at}: {error}. {safe}."
+        return f"The function {name_of(function)} failed {at}: {within(error)}. {safe}."
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     raised = _raised_at(error)
     return (
         f"The function {name_of(function)} failed at {Path(raised.filename).name}:{raised.lineno} {at}: {type(error).__name__}: "
-        f"{error}{notes}. {safe}, or let it raise InvalidRecord(partition, offset, reason) to send records to the dead letters."
+        f"{within(error)}{notes}. {safe}, or let it raise InvalidRecord(partition, offset, reason) to send records to the "
+        "dead letters."
     )

@@ -97,6 +97,13 @@ def test_an_error_that_passes_is_counted_each_time_and_logged_once_until_the_clu
     assert len(caplog.records) == 2
 
 
+def test_two_errors_in_turn_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    told = callbacks()
+    for error in (DOWN, KafkaError(KafkaError._TRANSPORT)) * 3:
+        told.on_error(error)
+    assert len(caplog.records) == 2
+
+
 @pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError.GROUP_AUTHORIZATION_FAILED])
 def test_an_error_that_no_waiting_mends_ends_the_run(code: int) -> None:
     told = callbacks()
@@ -139,10 +146,12 @@ def test_a_cluster_that_comes_back_in_time_starts_the_count_anew() -> None:
 def test_the_clients_log_is_ours_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     told = callbacks()
-    told.log(logging.ERROR, "%s [%s] %s", "FAIL", "c", "password hunter2 refused")
+    told.log(logging.ERROR, "%s [%s] %s", "AUTH", "c", "password hunter2 refused")
+    told.log(logging.ERROR, "%s [%s] %s", "FAIL", "c", "connection refused, as an error says too")
     told.log(logging.CRITICAL, "%s", "the end")
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == [
-        (logging.INFO, "FAIL [c] password *** refused"),
+        (logging.INFO, "AUTH [c] password *** refused"),
+        (logging.DEBUG, "FAIL [c] connection refused, as an error says too"),
         (logging.CRITICAL, "the end"),
     ]
 

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from consumers.brokers.failures import describe, passing, refusal
+from consumers.brokers.failures import describe, known, passing, refusal, undelivered
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,25 @@ def test_a_fatal_event_is_advised_on_by_its_cause() -> None:
 
 def test_an_error_without_words_has_its_kind() -> None:
     assert describe(TimeoutError()) == "TimeoutError"
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (KafkaError._UNKNOWN_TOPIC, "does not exist; create it"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "does not exist; create it"),
+        (KafkaError._UNKNOWN_PARTITION, "fewer partitions; leave the partition out"),
+    ],
+)
+def test_a_record_that_was_not_delivered_says_what_to_do(code: int, hint: str) -> None:
+    assert hint in undelivered(KafkaError(code))
+
+
+def test_a_fatal_error_is_found_behind_the_system_error_that_hides_it() -> None:
+    wrapped = SystemError("<built-in function len> returned a result with an exception set")
+    wrapped.__cause__ = SystemError("another")
+    wrapped.__cause__.__cause__ = KafkaException(KafkaError(KafkaError._FENCED, "fenced", True))
+    found = known(wrapped)
+    assert found is not None
+    assert found.code() == KafkaError._FENCED
+    assert known(SystemError("of something else")) is None

@@ -6,6 +6,7 @@ import pytest
 from consumers.brokers.options import KafkaOptions
 from consumers.brokers.producer import KafkaProducer, UndeliveredError
 from consumers.brokers.protocol import Delivery
+from consumers.brokers.transactions import KafkaTransactionalProducer
 from consumers.errors import BrokerError
 
 NOBODY = "127.0.0.1:1"
@@ -114,3 +115,8 @@ def test_a_partitioner_that_needs_the_number_of_partitions_says_that_nobody_tell
     sender = KafkaProducer(KafkaOptions(NOBODY), partitioner=lambda _key, count: count - 1)
     with pytest.raises(BrokerError, match="did not tell the partitions of topic 't'"):
         sender.send("t", b"x")
+
+
+def test_an_empty_transactional_id_is_refused() -> None:
+    with pytest.raises(ValueError, match="transactional_id is empty"):
+        KafkaTransactionalProducer(KafkaOptions(NOBODY), "")

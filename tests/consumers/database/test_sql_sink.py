@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, text
 
 from consumers.database.tables import DEAD_LETTERS, create_tables
 from consumers.database.writes import append, apply, upsert
-from consumers.errors import OwnershipLost, StorageError, TaskFailed
+from consumers.errors import FatalError, OwnershipLost, StorageError, TaskFailed
 from consumers.processing.strategies.protocol import Message
 from consumers.processing.strategies.sql_transactions import SqlBatch
 from consumers.types import OffsetRange, topic_hash
@@ -204,3 +204,34 @@ def test_the_topic_is_asked_for_before_each_transaction(memory: Engine) -> None:
     with pytest.raises(OwnershipLost, match="recreated"):
         ours.flush(0)
     assert (asked, ids(memory)) == (["first"], [])
+
+
+def test_a_sink_with_other_positions_than_the_run_says_so_and_blames_nobody(memory: Engine) -> None:
+    take(member(memory))
+    ours = sink(member(memory))
+    ours.submit(message(0, 1))
+    with pytest.raises(FatalError, match=r"t/0 was never taken over through the SqlPositions that the sink has"):
+        ours.flush(0)
+
+
+@pytest.mark.parametrize("key", [["nope"], []])
+def test_an_upsert_by_a_key_that_the_table_has_not_is_refused(key: list[str]) -> None:
+    with pytest.raises(ValueError, match="rows"):
+        upsert(ROWS, key)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"text": "x"}, "a row for table rows has no column 'id'"),
+        ({"id": 1, "nope": 2}, "table rows has no column 'nope'.*id, text"),
+    ],
+)
+def test_a_row_that_does_not_fit_names_the_table_and_the_column(memory: Engine, row: dict[str, object], said: str) -> None:
+    create_tables(memory, ROWS)
+    positions = member(memory)
+    take(positions)
+    ours = sink(positions, write=upsert(ROWS, ["id"], lambda _payload: [row]))
+    ours.submit(message(0, 1))
+    with pytest.raises(TaskFailed, match=said):
+        ours.flush(0)

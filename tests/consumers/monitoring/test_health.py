@@ -39,13 +39,20 @@ def test_the_file_is_replaced_as_a_whole_and_gone_at_the_end(tmp_path: Path) -> 
 
 
 def test_a_file_that_cannot_be_written_is_logged_once_and_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    clock = ManualClock()
-    file = HealthFile(tmp_path / "missing" / "health", clock)
+    clock, folder = ManualClock(), tmp_path / "folder"
+    folder.mkdir()
+    file = HealthFile(folder / "health", clock)
+    folder.rmdir()
     for _ in range(3):
         file.progress()
         clock.advance(1)
     file.close()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_a_folder_that_is_not_there_is_said_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no folder"):
+        HealthFile(tmp_path / "missing" / "health", ManualClock())
 
 
 def get(url: str) -> tuple[int, object]:

@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import pytest
@@ -19,6 +19,7 @@ from consumers.processing.strategies.commit_positions import CommitPositions
 from consumers.processing.strategies.each import Record, each
 from consumers.processing.strategies.run_task import RunTask
 from consumers.processing.subscription import Subscription
+from consumers.processing.takeover import Takeover
 from consumers.types import Position, TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -82,6 +83,24 @@ def test_the_first_member_pins_the_start_of_every_partition(cluster: MemoryClust
     consume(cluster, start="latest")
     assert offsets(cluster) == {P0: 0, P1: 3}
     assert store.known_topic("orders") is not None
+
+
+@pytest.mark.parametrize(("start", "pinned"), [("earliest", {P0}), ("latest", {P0, P1})])
+def test_partitions_of_others_are_pinned_only_where_the_start_is_not_the_beginning(
+    cluster: MemoryCluster, start: str, pinned: set[TopicPartition]
+) -> None:
+    broker = MemoryConsumer(cluster, "orders", "g")
+    around = Surroundings(cluster.clock, NoMetrics(), random.Random(0))
+    store = Noting(broker)
+    Takeover(Subscription("c", "orders", start=start), broker, store, around).take(frozenset({P0}))
+    assert store.pinned == pinned
+
+
+class Noting(GroupPositions):
+    """Notes what is taken over."""
+
+    def acquire(self, seen: Mapping[TopicPartition, Position], starts: Mapping[TopicPartition, Start], topic_id: str) -> None:
+        self.pinned = set(starts)
 
 
 def test_a_start_that_the_group_did_not_take_is_not_read_from(cluster: MemoryCluster) -> None:

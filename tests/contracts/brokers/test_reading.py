@@ -188,6 +188,11 @@ def test_a_position_that_stays_gone_is_data_loss(backend: Backend) -> None:
     reader.consumer.close()
 
 
+def test_a_topic_that_does_not_exist_is_said_to_be_missing(backend: Backend) -> None:
+    with pytest.raises(BrokerError, match=r"topic 'nope' does not exist\. .*Create it, or mend the name\.$"):
+        backend.admin.partitions("nope")
+
+
 def test_a_key_has_the_same_partition_on_every_broker(backend: Backend) -> None:
     topic = new_topic(backend, 7)
     producer = backend.writer

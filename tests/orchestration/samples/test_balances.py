@@ -4,6 +4,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Connection, Engine, create_engine, func, select
@@ -12,12 +13,13 @@ from consumers.brokers.memory import MemoryCluster, MemoryConsumer, MemoryProduc
 from consumers.clock import ManualClock
 from consumers.database.faults import faults
 from consumers.database.tables import DEAD_LETTERS, create_tables
-from consumers.errors import StorageError
+from consumers.errors import ConfigError, StorageError
 from consumers.processing.context import Surroundings
 from consumers.processing.processor import Limits
 from consumers.processing.strategies.sql_sink import SqlSink
 from consumers.processing.strategies.sql_transactions import SqlBatch
 from consumers.types import RecordBatch
+from orchestration.cli.balances import check
 from orchestration.samples import balances
 from orchestration.samples.balances import BALANCES, Changes, Difference, add, differences, keep_balances
 from orchestration.samples.records import expected_balances, malformed_rows, records, sample
@@ -140,3 +142,10 @@ def test_an_account_that_is_wrong_missing_or_unknown_is_a_difference(sql_url: UR
         Difference("X", 0, 0),
     ]
     engine.dispose()
+
+
+def test_a_check_of_a_database_that_is_not_there_says_so_and_makes_none(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.db"
+    with pytest.raises(ConfigError, match=r"there is no database .*missing\.db"):
+        check(f"sqlite:///{missing}", limit=10)
+    assert not missing.exists()

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from consumers.clock import Clock
-from consumers.errors import OwnershipLost, StorageError
+from consumers.errors import OwnershipLost, StorageError, within
 from consumers.processing.strategies.dead_letters.letters import Durable
 from consumers.staging.delta import commit, open_table, transactions
 from consumers.staging.files import write_file
@@ -152,6 +152,7 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException, DeltaError) as error:
         raise StorageError(
-            f"dead letters could not be written to {path}: {error}. Nothing from the first of them on was committed and nothing "
+            f"dead letters could not be written to {path}: {within(error)}. "
+            "Nothing from the first of them on was committed and nothing "
             "is lost; mend the storage (space, rights, reachability) and start again."
         ) from error

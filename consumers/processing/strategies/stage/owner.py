@@ -31,6 +31,8 @@ class Hold:
 class Owner:
     """Takes partitions over. It has its own view of the tables, so that it never waits for a commit under way."""
 
+    fences = True
+
     def __init__(
         self, consumer: Consumer, member: str, clock: Clock, on_loss: Callable[[StagedCommit], None] = lambda takeover: None
     ) -> None:

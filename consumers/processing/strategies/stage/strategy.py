@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from consumers.config import Consumer
-from consumers.errors import OwnershipLost, StorageError, WeirError
+from consumers.errors import OwnershipLost, StorageError, WeirError, within
 from consumers.formats import decoder_for
 from consumers.processing.context import Context
 from consumers.processing.incarnation import Incarnation
@@ -227,7 +227,8 @@ def _explained(error: BaseException, consumer: Consumer) -> BaseException:
     if isinstance(error, WeirError) or not isinstance(error, OSError | pa.ArrowException | DeltaError):
         return error
     failure = StorageError(
-        f"consumer {consumer.name} could not write to {consumer.staged}: {error}. Nothing of this batch was committed and "
+        f"consumer {consumer.name} could not write to {consumer.staged}: {within(error)}. "
+        "Nothing of this batch was committed and "
         "nothing is lost; mend the storage (space, rights, reachability) and start again."
     )
     failure.__cause__ = error

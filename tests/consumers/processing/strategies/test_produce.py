@@ -249,3 +249,8 @@ def test_what_was_discarded_is_aborted_so_that_readers_do_not_wait_for_it(rig: R
     marks = reader.watermarks(reader.partitions())
     assert max(mark.high for mark in marks.values()) == 2  # the record and the marker of its abortion
     assert rows_in(rig.cluster) == []
+
+
+def test_transactions_need_a_producer_that_has_them(rig: Rig) -> None:
+    with pytest.raises(TypeError, match="MemoryProducer has no transactions"):
+        ProduceInTransaction(MemoryProducer(rig.cluster), OUT, object, lambda ranges: None)  # type: ignore[arg-type]

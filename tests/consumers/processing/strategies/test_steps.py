@@ -1,6 +1,7 @@
 """What each of the small strategies does of its own; what all have in common is in tests/contracts."""
 
 import math
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -246,3 +247,8 @@ def test_a_heart_beats_whenever_it_is_polled(clock: ManualClock) -> None:
     step.poll()
     assert beats == [0.0, 0.9]
 
+
+@pytest.mark.parametrize("nothing", [print, CommitPositions, None])
+def test_a_next_step_that_is_none_is_refused_when_the_chain_is_made(nothing: Any) -> None:
+    with pytest.raises(TypeError, match="RunTask: the next step is no strategy"):
+        RunTask(lambda payload: payload, nothing)

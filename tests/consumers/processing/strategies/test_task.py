@@ -94,6 +94,14 @@ def test_any_other_error_names_function_topic_partition_offsets_and_cause() -> N
     assert isinstance(raised.value.__cause__, KeyError)
 
 
+def test_an_error_that_ends_in_a_full_stop_does_not_get_a_second_one() -> None:
+    def broken(_payload: pa.RecordBatch) -> None:
+        raise LookupError("No such name.")
+
+    with pytest.raises(TaskFailed, match=r"No such name\. Nothing"):
+        attempt(broken, records([b"v"]), RANGES)
+
+
 def test_an_error_that_a_library_raises_names_the_line_that_called_it() -> None:
     def misspelt(payload: pa.RecordBatch) -> pa.Array:
         return payload["vlaue"]
