@@ -18,6 +18,7 @@ from consumers.brokers.kafka import KafkaGroupMember
 from consumers.brokers.options import KafkaOptions
 from consumers.clock import SystemClock
 from consumers.config import Consumer
+from consumers.membership import GroupSettings
 from consumers.processing.context import Surroundings
 from consumers.processing.ingest import stage_from
 from consumers.processing.processor import Limits
@@ -29,7 +30,7 @@ _CLOCK = SystemClock()
 
 def bare(bootstrap_servers: str, topic: str, records: int, _folder: Path) -> float:
     """Only `Consumer.consume`, with the client settings that we use; seconds."""
-    settings = KafkaOptions(bootstrap_servers).consumer(f"bare-{uuid.uuid4()}", "bare")
+    settings = KafkaOptions(bootstrap_servers).member(f"bare-{uuid.uuid4()}", "bare", GroupSettings())
     consumer = ck.Consumer({**settings, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     seen, began = 0, 0.0
