@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PACKAGES := consumers orchestration spark_jobs
 ARGS ?=
+BENCH ?= ingest
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -55,8 +56,8 @@ lock: setup ## Renew requirements.lock to the newest versions that fit pyproject
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 		--group dev pyproject.toml --output-file requirements.lock
 
-bench: setup ## Ingestion beside a bare consumer, on this machine
-	$(BIN)/python -m benchmarks.ingest $(ARGS)
+bench: setup ## Ingestion beside a bare consumer (BENCH=produce, transform, parallel: the others)
+	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
 
 clean: ## Remove the environment; state in .weir stays
 	rm -rf $(VENV)
