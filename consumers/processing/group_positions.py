@@ -9,7 +9,9 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from consumers.brokers.protocol import BrokerConsumer
+from consumers.clock import Clock, SystemClock
 from consumers.errors import BrokerError, OwnershipLost
+from consumers.processing.incarnation import Incarnation
 from consumers.processing.starts import Start
 from consumers.types import Position, TopicPartition, topic_hash
 
@@ -19,14 +21,26 @@ log = logging.getLogger(__name__)
 class GroupPositions:
     """A `PositionStore` over the group that `broker` is a member of.
 
-    Kafka forgets the offsets of a deleted topic itself, so a topic that was created again begins anew, unless a member went on
-    reading meanwhile. A loss that the definition lets pass is logged; a group has no place for it.
+    Kafka forgets the offsets of a deleted topic itself, so a topic that was created again begins anew; the engine asks for the
+    topic's id before it commits, so that a member that went on reading meanwhile does not commit old offsets. A loss that the
+    definition lets pass is logged; a group has no place for it.
     """
 
     fences = False
 
-    def __init__(self, broker: BrokerConsumer) -> None:
+    def __init__(self, broker: BrokerConsumer, clock: Clock | None = None) -> None:
         self._broker = broker
+        self._incarnation = Incarnation(broker.topic_id, clock or SystemClock())
+        self._topic_id = ""
+
+    def group_metadata(self) -> object:
+        """What a transaction needs to commit this group's offsets, for `ProduceInTransaction`.
+
+        Raises `OwnershipLost` where the topic was created again since its partitions were taken over: offsets of the old one
+        would skip the beginning of the new.
+        """
+        self._incarnation.require(self._topic_id)
+        return self._broker.group_metadata()
 
     def positions(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Position]:
         asked = frozenset(partitions)
@@ -39,6 +53,7 @@ class GroupPositions:
 
     def acquire(self, seen: Mapping[TopicPartition, Position], starts: Mapping[TopicPartition, Start], topic_id: str) -> None:
         """Commit the starts that differ from what was seen, also of partitions that others will get."""
+        self._topic_id = topic_id
         now = self.positions(seen)
         if moved := sorted(tp for tp in seen if now[tp].offset != seen[tp].offset):
             raise OwnershipLost(f"the group's offsets of {', '.join(map(str, moved))} moved during the takeover")

@@ -107,9 +107,9 @@ class Processor:
                 self._strategy.poll()
                 if self._until_caught_up and not self._held and self._progress.all_read() and not self._progress.all_safe():
                     self._strategy.flush(_POLL_SECONDS)
+            self._tell_again()
         except OwnershipLost as error:
             self._reclaim(error)
-        self._tell_again()
         if self._moved or self._progress.idle:
             self._heartbeat()
 
@@ -209,6 +209,7 @@ class Processor:
             return
         self._contested = 0
         self._moved = True
+        self._takeover.require_topic()
         self._broker.commit(moved, self._waits)
         metrics, now = self._around.metrics, self._around.clock.time()
         metrics.count("commits")
@@ -223,6 +224,7 @@ class Processor:
         now = self._around.clock.monotonic()
         if self._progress.safe and now - self._told >= _TELL_SECONDS:
             self._told = now
+            self._takeover.require_topic()
             self._broker.commit(self._progress.safe)
 
     def _built(self) -> Strategy[pa.RecordBatch]:

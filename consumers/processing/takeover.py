@@ -7,6 +7,7 @@ from datetime import datetime
 from consumers.brokers.protocol import BrokerConsumer, Partitions
 from consumers.errors import FatalError, OwnershipLost, within
 from consumers.processing.context import Surroundings
+from consumers.processing.incarnation import Incarnation
 from consumers.processing.positions import PositionStore
 from consumers.processing.starts import Start, start_of
 from consumers.processing.subscription import Subscription
@@ -25,6 +26,8 @@ class Takeover:
         self._broker = broker
         self._store = store
         self._around = around
+        self._incarnation = Incarnation(broker.topic_id, around.clock)
+        self._topic_id = ""
 
     def take(self, partitions: Partitions) -> tuple[Positions, Positions]:
         """Take partitions over. Returns where to start each, and its high watermark.
@@ -47,6 +50,11 @@ class Takeover:
                 "with the same consumer, or start again."
             ) from error
 
+    def require_topic(self) -> None:
+        """Raise `OwnershipLost` where positions that nothing fences are of a topic that was created again since."""
+        if not self._store.fences:
+            self._incarnation.require(self._topic_id)
+
     def _take(self, ours: Partitions) -> tuple[Positions, Positions]:
         topic = self._subscription.topic
         topic_id = self._broker.topic_id()
@@ -62,6 +70,7 @@ class Takeover:
         starts = self._starts(seen, marks, recreated, known is None)
         self._store.acquire(seen, starts, topic_id)
         self._store.release(frozenset(seen) - ours)
+        self._topic_id = topic_id
         return {tp: starts[tp].offset for tp in ours}, {tp: marks[tp].high for tp in ours}
 
     def _may_pin_others(self) -> bool:

@@ -244,14 +244,14 @@ class ChainPipeline(_TopicPipeline):
             )
             return self._first_steps(f"{name}.{next(made)}", around, _dead_letters(producer, produced, around))
 
-        return Parts(GroupPositions(broker), build)
+        return Parts(GroupPositions(broker, around.clock), build)
 
 
 class TransactionPipeline(_TopicPipeline):
     """Consume, transform, produce: records and positions in one transaction."""
 
     def parts(self, name: str, broker: Any, crossings: Crossings, around: Surroundings) -> Parts:
-        made = itertools.count()
+        made, store = itertools.count(), GroupPositions(broker, around.clock)
         own = MemoryTransactionalProducer(self._cluster, f"id-{name}", client_id=name, timeout_seconds=20.0, random=around.random)
         producer = _watched(own, crossings)
         letters = _watched(MemoryProducer(self._cluster, name, random=around.random), crossings)
@@ -260,13 +260,13 @@ class TransactionPipeline(_TopicPipeline):
         def build(context: Context) -> Strategy[Any]:
             def last(commit: Commit) -> ProduceInTransaction:
                 return ProduceInTransaction(
-                    producer, OUT, broker.group_metadata, commit, size, keep_partitions=True, around=around
+                    producer, OUT, store.group_metadata, commit, size, keep_partitions=True, around=around
                 )
 
             chain = _dead_letters(letters, guard_last(last, context.commit), around)
             return self._first_steps(f"{name}.{next(made)}", around, chain)
 
-        return Parts(GroupPositions(broker), build)
+        return Parts(store, build)
 
 
 def _watched(producer: MemoryProducer, crossings: Crossings) -> Any:

@@ -27,7 +27,8 @@ class ProduceInTransaction:
 
     A transaction begins with the first message and is committed when it is `size`, as soon as its records are acknowledged; then
     `commit` is told. Nothing is taken while a full one waits for that. `size.seconds` has to stay well below the producer's
-    transaction timeout. `group_metadata` is the consumer's: by it the group's coordinator refuses a member that it has put out.
+    transaction timeout. `group_metadata` is that of `GroupPositions`: by it the group's coordinator refuses a member that it has
+    put out.
 
     What fails is aborted. Where nobody else is to blame, `OwnershipLost` makes the engine look up the group's offsets and read
     again from there, which is right also where the answer to a commit was lost. A record that is not delivered ends the run.

@@ -150,3 +150,43 @@ def test_an_offset_that_moves_during_the_takeover_stops_it(cluster: MemoryCluste
     with pytest.raises(OwnershipLost, match="orders/0, orders/1 moved"):
         store.acquire(seen, {P0: Start(0), P1: Start(0)}, "id")
     assert offsets(cluster) == {P0: 1, P1: 0}
+
+
+def test_a_topic_that_is_created_again_under_a_running_member_is_read_from_its_beginning(cluster: MemoryCluster) -> None:
+    seen: list[bytes | None] = []
+
+    def take(record: Record) -> None:
+        seen.append(record.value)
+
+    def build(context: Context) -> RunTask[object, list[None]]:
+        return RunTask(each(take), CommitPositions(context.commit, clock=context.around.clock), around=context.around)
+
+    def turns(count: int) -> None:
+        for _ in range(count):
+            member.step()
+            cluster.clock.sleep(1.0)
+
+    broker = MemoryConsumer(cluster, "orders", "g")
+    around = Surroundings(cluster.clock, NoMetrics(), random.Random(0))
+    member = Processor(Subscription("c", "orders"), broker, GroupPositions(broker, cluster.clock), build, around)
+    member.start()
+    produce(cluster, [b"old"] * 3, 0)
+    turns(5)
+    cluster.delete_topic("orders")
+    cluster.create_topic("orders", 2)
+    new = [b"new %d" % number for number in range(5)]
+    produce(cluster, new, 0)
+    turns(40)
+    assert seen[:3] == [b"old"] * 3
+    assert seen[-5:] == new
+    assert offsets(cluster)[P0] == 5
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_not_put_into_a_transaction(cluster: MemoryCluster) -> None:
+    broker = MemoryConsumer(cluster, "orders", "g")
+    store = GroupPositions(broker, cluster.clock)
+    store.acquire({}, {}, broker.topic_id())
+    cluster.delete_topic("orders")
+    cluster.create_topic("orders", 2)
+    with pytest.raises(OwnershipLost, match="deleted and created again"):
+        store.group_metadata()
