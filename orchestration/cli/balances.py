@@ -1,5 +1,6 @@
 """`weir balances`: account balances in a SQL database, exactly once, and the check that they are right."""
 
+import hashlib
 import os
 import random
 import socket
@@ -113,6 +114,14 @@ def _require_file(engine: "Engine") -> None:
         raise ConfigError(f"there is no database {path}: run `weir balances run` first, or mend --database")
 
 
+def _group(engine: "Engine") -> str:
+    """A group for each database: a new one would otherwise go on where the group stands that filled another."""
+    from orchestration.samples.balances import NAME
+
+    where = engine.url.render_as_string(hide_password=True)
+    return f"weir-{NAME}-{hashlib.sha256(where.encode()).hexdigest()[:8]}"
+
+
 def _ended(engine: "Engine", kafka: "KafkaOptions", around: "Surroundings", start_again: bool) -> bool:
     """Whether a member came to the end of the topic, rather than to an error after which it starts again."""
     from consumers.brokers.kafka import KafkaGroupMember
@@ -121,7 +130,7 @@ def _ended(engine: "Engine", kafka: "KafkaOptions", around: "Surroundings", star
     from orchestration.samples.balances import NAME, TOPIC, keep_balances
 
     member = f"{socket.gethostname()}-{os.getpid()}"
-    broker = KafkaGroupMember(kafka, TOPIC, f"weir-{NAME}", f"weir-{NAME}", around.clock)
+    broker = KafkaGroupMember(kafka, TOPIC, _group(engine), f"weir-{NAME}", around.clock)
     try:
         keep_balances(broker, engine, member, threading.Event(), Limits(until_caught_up=True), around)
     except StorageError as error:

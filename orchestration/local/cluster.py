@@ -83,16 +83,16 @@ def up(settings: Settings, brokers: int | None = None, port: int | None = None, 
     return Up(cluster.bootstrap_servers, started, False, clock.monotonic() - began)
 
 
-def down(settings: Settings, clock: Clock | None = None) -> tuple[int, ...]:
+def down(settings: Settings, clock: Clock | None = None, seconds: float = process.TERM_SECONDS) -> tuple[int, ...]:
     """Stop the brokers of the embedded cluster, all at once and in order; data and logs stay.
 
-    The ids of those that ran.
+    Those that need more than `seconds` are killed. Returns the ids of those that ran.
     """
     folder = _folder(settings)
     with locked(folder / "lock"):
         cluster = state.load(folder)
         running = _running(cluster) if cluster else {}
-        process.stop(list(running.values()), clock or SystemClock())
+        process.stop(list(running.values()), clock or SystemClock(), seconds)
         for pid in folder.glob("broker-*/pid"):
             pid.unlink()
     return tuple(running)
@@ -128,12 +128,14 @@ def bootstrap_servers(settings: Settings) -> str:
 
 
 @contextmanager
-def running_cluster(settings: Settings, brokers: int | None = None, port: int = 0) -> Iterator[str]:
-    """A usable cluster's address; it is stopped at the end."""
+def running_cluster(
+    settings: Settings, brokers: int | None = None, port: int = 0, stop_seconds: float = process.TERM_SECONDS
+) -> Iterator[str]:
+    """A usable cluster's address; it is stopped at the end, and killed where that takes more than `stop_seconds`."""
     try:
         yield up(settings, brokers, port).bootstrap_servers
     finally:
-        down(settings)
+        down(settings, seconds=stop_seconds)
 
 
 def _folder(settings: Settings) -> Path:

@@ -55,7 +55,7 @@ def stop(processes: list[psutil.Process], clock: Clock, seconds: float = TERM_SE
     _signal(processes, signal.SIGTERM)
     left = _wait(processes, clock, seconds)
     _signal(left, signal.SIGKILL)
-    _wait(left, clock, seconds)
+    _wait(left, clock, TERM_SECONDS)
 
 
 def _is_ours(process: psutil.Process, configuration: str) -> bool:
