@@ -33,7 +33,7 @@ up: setup ## Kafka, a live replay of flights, Dagster's webserver and daemon
 	$(BIN)/weir up $(ARGS)
 
 test: setup ## All tests, with real Kafka, Spark, Dagster
-	$(BIN)/python -m pytest -n 3 --durations 25 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --durations 25 $(ARGS)
 
 test-unit: setup ## Tests that need neither Kafka nor a JVM
 	$(BIN)/python -m pytest -n 2 -m "not integration and not spark and not faults and not browser" $(ARGS)

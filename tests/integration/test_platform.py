@@ -103,7 +103,7 @@ def test_an_ingestion_run_terminated_in_the_middle_stops_at_once_and_the_next_on
         process = psutil.Process(platform.pid(run))
         platform.terminate(run)
         platform.until(lambda: platform.status(run) == DagsterRunStatus.CANCELED, "the run is canceled", 15)
-        platform.until(lambda: not process.is_running(), "its process is gone", 5)
+        platform.until(lambda: not process.is_running(), "its process is gone", 30)
         assert working_run(platform, "transactions") != run
     assert_goes_on_exactly_once(platform, "transactions")
 
