@@ -85,13 +85,12 @@ class Processor:
         started = self._around.clock.monotonic()
         self._until_caught_up = limits.until_caught_up
         self.start()
-        while (reason := self._reason_to_end(stop, limits, started)) is None:
-            if abort is not None and abort.is_set():
-                return "aborted"
+        while abort is None or not abort.is_set():
+            if (reason := self._reason_to_end(stop, limits, started)) is not None:
+                self.finish(limits.stop_seconds)
+                return reason
             self.step()
-        if not (abort is not None and abort.is_set()):
-            self.finish(limits.stop_seconds)
-        return reason
+        return "aborted"
 
     def start(self) -> None:
         """Join."""

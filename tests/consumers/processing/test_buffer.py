@@ -86,3 +86,18 @@ def test_a_record_that_an_earlier_strategy_rejected_becomes_a_dead_letter_with_i
     ]
     assert found.rejects["_reason"][0].as_py() == "no such flight"
     assert found.records == 3
+
+
+def test_dead_letters_of_this_step_and_of_earlier_ones_are_written_together() -> None:
+    definition = config()
+    late, early = message([b"junk"]), message([b'{"a":2}'], first=1)
+    early = early.with_payload(early.payload.slice(0, 0), (Rejection(TP, 1, "no such flight"),))
+    buffer = Buffer()
+    for came in (late, early):
+        buffer.add(shape(came, decoder_for(definition), definition.window, {TP: "id"}, 5), 0.0)
+    together = buffer.rejects()
+    assert together is not None
+    assert together.select(["_topic", "_topic_id", "_offset"]).to_pylist() == [
+        {"_topic": "t", "_topic_id": "id", "_offset": 0},
+        {"_topic": "t", "_topic_id": "id", "_offset": 1},
+    ]

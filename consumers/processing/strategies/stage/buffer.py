@@ -1,6 +1,6 @@
 """Rows and dead letters between decoding and the commit: what a batch has become, and what is waiting to be written."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 
 from consumers.config import Window
 from consumers.formats import Decoded, Decoder, Reject
+from consumers.processing.strategies.dead_letters.letters import letters_of
 from consumers.processing.strategies.protocol import Message
 from consumers.staging.schema import WINDOW
 from consumers.staging.windows import window_keys
-from consumers.types import OffsetRange, Ranges, TopicPartition, join_ranges
+from consumers.types import RECORD_COLUMNS, OffsetRange, Ranges, TopicPartition, join_ranges
 
 _MICROS = pa.timestamp("us", "UTC")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
@@ -40,38 +41,28 @@ def shape(
     rows, taken = _placed(decoded, origin, tombstone, window)
     lost_window = () if len(taken) == len(decoded.indices) else _unplaced(decoded.indices, taken)
     rejects = _rejected(records, origin, [*decoded.rejects, *lost_window], window, now_ms)
+    count = records.num_rows
     if message.rejected:
-        rejects = _with_earlier(rejects, message, window, labels, now_ms)
+        earlier = _rejected_before(message, window, labels, now_ms)
+        count += earlier.num_rows
+        rejects = earlier if rejects is None else _in_order(rejects, earlier)
     nbytes = rows.nbytes + (rejects.nbytes if rejects is not None else 0)
-    return Shaped(rows, rejects, message.ranges, records.num_rows + len(message.rejected), int(nbytes))
+    return Shaped(rows, rejects, message.ranges, count, int(nbytes))
 
 
-def _with_earlier(
-    rejects: pa.Table | None, message: Message[pa.RecordBatch], window: Window, labels: Mapping[TopicPartition, str], now_ms: int
+def _rejected_before(
+    message: Message[pa.RecordBatch], window: Window, labels: Mapping[TopicPartition, str], now_ms: int
 ) -> pa.Table:
-    """Dead letters together with those that earlier strategies found, whose records are in the message's source only."""
-    found = {(part["partition"][i].as_py(), part["offset"][i].as_py()): (part, i) for part, i in _each_source(message)}
-    tables = [] if rejects is None else [rejects]
-    for rejection in message.rejected:
-        part, i = found[rejection.partition.partition, rejection.offset]
-        record = part.slice(i, 1)
-        one = _rejected(record, _origin(record, message.ranges, labels), [Reject(0, rejection.reason)], window, now_ms)
-        tables.append(one)
-    together = pa.concat_tables([_plain(table) for table in tables])
-    return together.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    """Dead letters that earlier strategies found, whose records are in the message's source only."""
+    letters = letters_of(message)
+    records = letters.select(RECORD_COLUMNS.names)
+    rejects = [Reject(index, reason) for index, reason in enumerate(letters["reason"].to_pylist())]
+    return _in_order(_rejected(records, _origin(records, message.ranges, labels), rejects, window, now_ms))
 
 
-def _each_source(message: Message[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    wanted = {rejection.offset for rejection in message.rejected}
-    for part in message.source:
-        for i in np.flatnonzero(np.isin(part["offset"].to_numpy(), list(wanted))):
-            yield part, int(i)
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """The same without dictionaries, which tables of different batches cannot share."""
-    plain = [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in table.schema]
-    return table.cast(pa.schema(plain))
+def _in_order(*tables: pa.Table) -> pa.Table:
+    """Dead letters by partition and offset."""
+    return pa.concat_tables(tables).unify_dictionaries().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 
 def _decode(values: pa.BinaryArray, decoder: Decoder) -> tuple[Decoded, pa.Array | None]:
