@@ -64,6 +64,15 @@ class Column(_Strict):
         description="string, boolean, byte, short, integer, long, float, double, decimal(p,s), date, timestamp, binary"
     )
     nullable: bool = Field(default=True, description="false: a record without this field is a dead letter")
+    path: str | None = Field(default=None, description="where the value stands in a JSON record, such as a.b or items[0].id")
+    header: str | None = Field(default=None, description="the column is this record header's last value, not a field")
+    key: bool = Field(default=False, description="true: the column is the record's key, not a field")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.path is not None) + (self.header is not None) + self.key > 1:
+            raise ValueError("one of path, header and key: a column comes from one place")
+        return self
 
     @property
     def arrow(self) -> pa.DataType:
@@ -78,6 +87,15 @@ class Window(_Strict):
     field: str | None = Field(default=None, description="a timestamp or date column; default: the record's own timestamp")
     first: Annotated[str, AfterValidator(_known_day)] | None = Field(
         default=None, description="the first day, such as 2013-01-01, that has a Dagster partition; default: 2000 (hour: 2020)"
+    )
+    last: Annotated[str, AfterValidator(_known_day)] | None = Field(
+        default=None, description="the last day that has a Dagster partition, for data that ends; default: today, for ever"
+    )
+    grace_seconds: float = Field(
+        default=60.0, ge=0, description="a window is complete when every partition has passed its end by this long"
+    )
+    idle_seconds: float = Field(
+        default=60.0, ge=0, description="a partition with nothing to read for this long holds no window open"
     )
 
 
@@ -95,6 +113,34 @@ class InvalidLimits(_Strict):
     max_ratio: float = Field(default=1.0, ge=0, le=1, description="share of a committed batch, from 100 records on")
     max_consecutive: int | None = Field(default=None, ge=1, description="in a row in one partition")
     max_bytes: int | None = Field(default=None, ge=1, description="bytes of them that wait to be written")
+
+
+class LagLimits(_Strict):
+    """How old the oldest record that waits may be: the check `time_lag` and the asset's freshness."""
+
+    warn_seconds: float = Field(default=600.0, gt=0)
+    fail_seconds: float = Field(default=3600.0, gt=0)
+
+
+class OnLag(_Strict):
+    """From when on `mode: on_lag` starts a run: whichever is reached first."""
+
+    records: int = Field(default=1, ge=1, description="records that wait")
+    seconds: float | None = Field(default=None, gt=0, description="age of the oldest record that waits")
+
+
+class Where(_Strict):
+    """The records that belong to this table; the others are passed over, and counted."""
+
+    column: str
+    values: list[str] = Field(alias="in", min_length=1, description="the column's values, as text")
+
+
+class Split(_Strict):
+    """One topic into several tables, each a consumer of its own named `<name>_<table>`."""
+
+    column: str
+    tables: dict[str, list[str]] = Field(min_length=1, description="table → the column's values; [] takes all the rest")
 
 
 def _short_columns(value: Any) -> Any:
@@ -128,6 +174,12 @@ class ConsumerConfig(_Strict):
     """A consumer's definition: the attributes of `defs/consumers/<name>/defs.yaml`."""
 
     topic: Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
+    transform: str | None = Field(
+        default=None, description="dotted path of a function: a pyarrow Table of the columns below → the same number of rows"
+    )
+    where: Where | None = Field(default=None, description="only the records with these values belong to the table")
+    split: Split | None = Field(default=None, description="several tables from one topic, by a column's value")
+    keep_raw: bool = Field(default=False, description="keep each record's bytes in `_value`: windows are rebuilt from the table")
     format: Literal["json", "raw"] = "json"
     columns: Annotated[dict[str, Column], BeforeValidator(_short_columns)] = Field(alias="schema")
     window: Annotated[Window, BeforeValidator(_short_window)]
@@ -138,9 +190,14 @@ class ConsumerConfig(_Strict):
     on_data_loss: Literal["fail", "record"] = "fail"
     members: int = Field(default=1, ge=1, le=64)
     membership: GroupSettings = GroupSettings()
-    mode: Literal["continuous", "on_lag"] = Field(
-        default="continuous", description="continuous: members always alive; on_lag: runs that end when caught up"
+    mode: Literal["continuous", "scheduled", "on_lag"] = Field(
+        default="continuous",
+        description="continuous: members always alive; scheduled: by `schedule`, until caught up; on_lag: while records wait",
     )
+    schedule: str | None = Field(default=None, description="mode scheduled: when to start, as cron in UTC, such as '0 * * * *'")
+    on_lag: OnLag = OnLag()
+    lag: LagLimits = LagLimits()
+    show_values: bool = Field(default=False, description="show samples of dead letters' values in Dagster")
     max_run_seconds: int = Field(default=1800, ge=10, description="a member hands over to the next after this long")
     autostart: bool = Field(default=False, description="the sensor starts switched on")
     description: str | None = None
@@ -161,6 +218,8 @@ class ConsumerConfig(_Strict):
         if self.format == "raw":
             self._raw_schema()
         self._window_field()
+        if (self.mode == "scheduled") != (self.schedule is not None):
+            raise ValueError("schedule: `mode: scheduled` needs a cron line, and no other mode takes one")
         if self.membership.instance_id is not None and self.members > 1:
             raise ValueError(f"membership.instance_id: one id for {self.members} members; leave it out, or set members: 1")
         return self

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from deltalake import DeltaTable
 
@@ -16,6 +16,7 @@ from consumers.staging.history import commit_infos
 from consumers.types import OffsetRange, TopicPartition
 
 METADATA_KEY = "weir"
+Kind = Literal["batch", "acquire", "rewrite", "replay", "move"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,23 @@ class StagedCommit:
 
     `ranges` are the offsets that it accounts for: `rows` staged, `dead_letters` rejected, `skipped` that hold no record.
     `lost` are offsets that the topic no longer held; they are in no range. `high` are the high watermarks known then.
-    `kind` is `batch`, or `acquire`: a member took partitions over, at the positions in `starts`. Where such a start is not the
-    end of the range before it, `lost` says why; a lost range is empty where the topic was recreated and nobody can tell how
-    much was missed.
+
+    `kind` says what the commit did:
+    - `batch` staged the records of `ranges`, and moved the positions past them.
+    - `acquire`: a member took partitions over, at the positions in `starts`. Where such a start is not the end of the range
+      before it, `lost` says why; a lost range is empty where the topic was recreated and nobody can tell how much was missed.
+    - `rewrite` replaced rows of one window by what the records of `ranges` give now; positions stand. `rows` came, `removed`
+      went, and `lost` are offsets that were to be read again and that the topic no longer holds.
+    - `replay` added rows that were dead letters; `ranges` are their offsets. Positions stand.
+    - `move`: somebody set positions to `starts`, on purpose. Offsets between the old and a later start are in `moved`, skipped;
+      those between an earlier start and the old one are in `moved` and are read again, their rows are `removed`.
+
+    `times` has, per partition, the latest event time among the commit's rows (milliseconds since the epoch). `resolved` counts
+    dead letters that became rows. `by` and `why` say who did it, where a person did. `schema_id` names the columns.
     """
 
     commit_id: str
-    kind: str
+    kind: Kind
     consumer: str
     member: str
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +74,13 @@ class StagedCommit:
     windows: Mapping[str, WindowChange] = field(default_factory=dict)
     high: Mapping[TopicPartition, int] = field(default_factory=dict)
     timings: Timings = Timings()
+    times: Mapping[TopicPartition, int] = field(default_factory=dict)
+    moved: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    removed: int = 0
+    resolved: int = 0
+    by: str = ""
+    why: str = ""
+    schema_id: str = ""
     version: int = -1
     committed_at_ms: int = 0
 
@@ -95,6 +113,13 @@ class StagedCommit:
                 "starts": _offsets_out(self.starts),
                 "high": _offsets_out(self.high),
                 "timings": [self.timings.age, self.timings.decode, self.timings.write, self.timings.commit],
+                "times": _offsets_out(self.times),
+                "moved": _ranges_out(self.moved),
+                "removed": self.removed,
+                "resolved": self.resolved,
+                "by": self.by,
+                "why": self.why,
+                "schema_id": self.schema_id,
             },
             separators=(",", ":"),
         )
@@ -119,6 +144,13 @@ class StagedCommit:
             starts=_offsets_in(raw["starts"]),
             high=_offsets_in(raw["high"]),
             timings=Timings(*raw["timings"]),
+            times=_offsets_in(raw.get("times", {})),
+            moved=_ranges_in(raw.get("moved", {})),
+            removed=raw.get("removed", 0),
+            resolved=raw.get("resolved", 0),
+            by=raw.get("by", ""),
+            why=raw.get("why", ""),
+            schema_id=raw.get("schema_id", ""),
             version=version,
             committed_at_ms=committed_at_ms,
         )

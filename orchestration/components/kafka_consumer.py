@@ -11,6 +11,7 @@ from orchestration.checks.definitions import check_job, staged_checks
 from orchestration.components.consumer_assets import consumer_assets
 from orchestration.components.consumer_job import ingestion_job
 from orchestration.components.consumer_scaffold import KafkaConsumerScaffolder
+from orchestration.operations.jobs import operation_jobs
 from orchestration.sensors.keep import keep_sensor
 from orchestration.settings import Settings
 
@@ -50,6 +51,6 @@ class KafkaConsumer(dg.Component):
         return dg.Definitions(
             assets=consumer_assets(consumer),
             asset_checks=[staged_checks(consumer)],
-            jobs=[ingestion, checking],
+            jobs=[ingestion, checking, *operation_jobs(consumer)],
             sensors=[keep_sensor(consumer, ingestion, checking)],
         )

@@ -12,7 +12,7 @@ class Facts:
     """What a tick saw. `alive` counts runs that are queued or running, `failures` those that failed in a row without a commit."""
 
     wanted: int
-    mode: Literal["continuous", "on_lag"]
+    mode: Literal["continuous", "scheduled", "on_lag"]
     alive: int
     lag: int
     version: int
