@@ -5,53 +5,30 @@ type-check, cut into windows, write Parquet and commit to Delta with the positio
 are noisy.
 """
 
-import json
-import statistics
-import subprocess
-import sys
 import tempfile
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks import rounds
+from benchmarks.cluster import cluster
+from benchmarks.rounds import Figures
 from benchmarks.topic import fill
-from orchestration.local.cluster import running_cluster
-from orchestration.settings import Settings
-
-_out = Console(highlight=False)
 
 
-def run(which: str, bootstrap_servers: str, topic: str, records: int) -> dict[str, Any]:
+def run(which: str, bootstrap_servers: str, topic: str, records: int) -> Figures:
     """One contestant's figures."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.contestant", which, bootstrap_servers, topic, str(records), folder]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    figures["rate"] = figures["records"] / figures["seconds"]
-    return figures
+        return rounds.run("benchmarks.contestant", which, bootstrap_servers, topic, records, folder)
 
 
 def rates(bootstrap_servers: str, records: int, runs: int) -> None:
     """Records a second, ours against the bare consumer's."""
     size = fill(bootstrap_servers, f"bench-{records}", records)
-    pairs = []
-    for _ in range(runs):
-        pairs.append({which: run(which, bootstrap_servers, f"bench-{records}", records) for which in ("bare", "weir")})
-    table = Table(title=f"{records:,} records of {size:.0f} bytes, {runs} runs", title_justify="left")
-    for title in ("", "median k/s", "min", "max", "CPU µs a record", "peak MB"):
-        table.add_column(title, justify="right")
-    for which in ("bare", "weir"):
-        each = [pair[which]["rate"] / 1000 for pair in pairs]
-        cpu = statistics.median(pair[which]["cpu_seconds"] for pair in pairs) / records * 1e6
-        peak = max(pair[which]["peak_mb"] for pair in pairs)
-        figures = (statistics.median(each), min(each), max(each), cpu, peak)
-        table.add_row(which, *(f"{figure:,.1f}" for figure in figures))
-    _out.print(table)
-    ratios = sorted(pair["weir"]["rate"] / pair["bare"]["rate"] for pair in pairs)
-    _out.print(f"ratio weir / bare: median {statistics.median(ratios):.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}")
+    pairs = [
+        {which: run(which, bootstrap_servers, f"bench-{records}", records) for which in ("bare", "weir")} for _ in range(runs)
+    ]
+    rounds.show(f"{records:,} records of {size:.0f} bytes", pairs, beside="bare")
 
 
 def memory(bootstrap_servers: str, sizes: tuple[int, int]) -> None:
@@ -61,8 +38,8 @@ def memory(bootstrap_servers: str, sizes: tuple[int, int]) -> None:
         fill(bootstrap_servers, f"bench-{records}", records)
         figures = run("weir", bootstrap_servers, f"bench-{records}", records)
         peaks.append(figures["peak_mb"])
-        _out.print(f"{records:,} records waiting: peak {figures['peak_mb']:.0f} MB, {figures['rate'] / 1000:.0f} k/s")
-    _out.print(f"memory at {sizes[1]:,} / at {sizes[0]:,}: {peaks[1] / peaks[0]:.2f}")
+        rounds.out.print(f"{records:,} records waiting: peak {figures['peak_mb']:.0f} MB, {figures['rate'] / 1000:.0f} k/s")
+    rounds.out.print(f"memory at {sizes[1]:,} / at {sizes[0]:,}: {peaks[1] / peaks[0]:.2f}")
 
 
 def main(
@@ -72,14 +49,8 @@ def main(
     bootstrap: Annotated[str | None, typer.Option(help="A cluster to use instead of a fresh one.")] = None,
 ) -> None:
     """Measure, and print tables."""
-    if bootstrap is not None:
-        _measure(bootstrap, records, runs, backlog)
-        return
-    with tempfile.TemporaryDirectory() as home:
-        default = Settings.load()
-        scratch = Settings(home=Path(home), tables=Path(home), cache=default.cache, bootstrap_servers=None)
-        with running_cluster(scratch) as servers:
-            _measure(servers, records, runs, backlog)
+    with cluster(bootstrap) as servers:
+        _measure(servers, records, runs, backlog)
 
 
 def _measure(bootstrap_servers: str, records: int, runs: int, backlog: int) -> None:

@@ -3,17 +3,14 @@
 All are idempotent, with `acks=all` and the same client settings, and have a callback for each delivery. What counts is the ratio.
 """
 
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from benchmarks.cluster import cluster
 from benchmarks.producers import CONTESTANTS
 from benchmarks.rounds import run, show
 from benchmarks.topic import create
-from orchestration.local.cluster import running_cluster
-from orchestration.settings import Settings
 
 
 def main(
@@ -22,14 +19,8 @@ def main(
     bootstrap: Annotated[str | None, typer.Option(help="A cluster to use instead of a fresh one.")] = None,
 ) -> None:
     """Measure, and print a table."""
-    if bootstrap is not None:
-        _measure(bootstrap, records, runs)
-        return
-    with tempfile.TemporaryDirectory() as home:
-        default = Settings.load()
-        scratch = Settings(home=Path(home), tables=Path(home), cache=default.cache, bootstrap_servers=None)
-        with running_cluster(scratch) as servers:
-            _measure(servers, records, runs)
+    with cluster(bootstrap) as servers:
+        _measure(servers, records, runs)
 
 
 def _measure(bootstrap_servers: str, records: int, runs: int) -> None:

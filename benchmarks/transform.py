@@ -3,14 +3,13 @@
 The same topic, work and client settings; the outputs are compared. What counts is the ratio.
 """
 
-import tempfile
 import uuid
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from confluent_kafka.admin import AdminClient
 
+from benchmarks.cluster import cluster
 from benchmarks.rounds import Figures, run, show
 from benchmarks.topic import create, fill
 from benchmarks.transformers import CONTESTANTS, expected_of
@@ -18,8 +17,6 @@ from consumers.brokers.kafka import KafkaAssignment
 from consumers.brokers.options import KafkaOptions
 from consumers.brokers.protocol import Partitions
 from consumers.types import Positions
-from orchestration.local.cluster import running_cluster
-from orchestration.settings import Settings
 
 
 def main(
@@ -28,14 +25,8 @@ def main(
     bootstrap: Annotated[str | None, typer.Option(help="A cluster to use instead of a fresh one.")] = None,
 ) -> None:
     """Measure, and print a table."""
-    if bootstrap is not None:
-        _measure(bootstrap, records, runs)
-        return
-    with tempfile.TemporaryDirectory() as home:
-        default = Settings.load()
-        scratch = Settings(home=Path(home), tables=Path(home), cache=default.cache, bootstrap_servers=None)
-        with running_cluster(scratch) as servers:
-            _measure(servers, records, runs)
+    with cluster(bootstrap) as servers:
+        _measure(servers, records, runs)
 
 
 def _measure(bootstrap_servers: str, records: int, runs: int) -> None:

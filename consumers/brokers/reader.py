@@ -2,6 +2,7 @@
 
 import logging
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -31,7 +32,7 @@ _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _PASSING = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 
 
-class KafkaReader:
+class KafkaReader(ABC):
     """The common part of `BrokerConsumer` over confluent-kafka: one topic, partitions with the next offset of each.
 
     Whoever derives from it says how partitions are come by (`_begin`, `_begin_again`) and takes them with `_take`.
@@ -161,13 +162,13 @@ class KafkaReader:
             self._admin.close()
         self._raise_failures()
 
+    @abstractmethod
     def _begin(self) -> None:
         """Ask for partitions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _begin_again(self) -> None:
         """Give all partitions back, and ask for them anew."""
-        raise NotImplementedError
 
     def _raise_failures(self) -> None:
         """Raise what ends the run, if anything has happened that does."""

@@ -172,10 +172,10 @@ class Lanes(Step[T, U]):
                 began = clock.monotonic()
                 try:
                     made = lane.run(piece.payload, piece.ranges)
+                    metrics.observe("task_seconds", clock.monotonic() - began, tags)
                 except BaseException as error:  # noqa: BLE001 - raised again on the polling thread
                     piece.made.set_exception(error)
                 else:
-                    metrics.observe("task_seconds", clock.monotonic() - began, tags)
                     piece.made.set_result(made)
                     del made
             del piece  # it would live on until the next one comes

@@ -6,6 +6,7 @@ subclass's matter.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -67,7 +68,7 @@ class _Buffer(Generic[T]):
         return bool(self.messages) and not self.messages[-1].more
 
 
-class SqlTransactions(Generic[T]):
+class SqlTransactions(ABC, Generic[T]):
     """A terminal strategy that writes what was submitted in transactions of one database."""
 
     def __init__(
@@ -123,13 +124,13 @@ class SqlTransactions(Generic[T]):
         """Forget the buffer. The engine stays the caller's."""
         self.discard()
 
+    @abstractmethod
     def _admit(self, connection: Connection, messages: Sequence[Message[T]], ranges: Ranges) -> Sequence[T]:
         """First in the transaction: make a repeat impossible. Returns the payloads to write; raises `OwnershipLost`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _landed(self, ranges: Ranges) -> bool:
         """Whether a transaction over `ranges`, whose COMMIT got no answer, is committed after all."""
-        raise NotImplementedError
 
     def _ask_first(self, ranges: Ranges) -> None:
         """Before a transaction, outside of it."""
