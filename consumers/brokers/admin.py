@@ -1,13 +1,14 @@
 """Questions and orders to a cluster that need no group membership, each with a timeout: topics, watermarks, group offsets."""
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from consumers.brokers.callbacks import ClientCallbacks
 from consumers.brokers.failures import WHEN_AWAY, describe, known, passing
@@ -21,6 +22,7 @@ from consumers.types import Positions, TopicPartition, Watermarks
 _SETTLE_SECONDS = 20.0
 _AWAY = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+_HAS_MEMBERS = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.STALE_MEMBER_EPOCH)
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
@@ -98,6 +100,15 @@ class KafkaAdmin:
         found = str(self._describe(topic).topic_id)
         return "" if found == _NO_ID else found
 
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """The settings that are in force for the topic, by Kafka's own names."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        asked = self._ask(
+            f"tell the settings of topic '{topic}'",
+            lambda: self._client.describe_configs([resource], request_timeout=self._timeout)[resource],
+        )
+        return {name: str(entry.value) for name, entry in asked.items()}
+
     def watermarks(self, topic: str) -> dict[TopicPartition, Watermarks]:
         """The low and high watermark of every partition."""
         return self._marks([TopicPartition(topic, p) for p in range(self.partitions(topic))], ck.IsolationLevel.READ_UNCOMMITTED)
@@ -106,18 +117,54 @@ class KafkaAdmin:
         """Low and high watermarks as a reader of committed transactions sees them: high is the last stable offset."""
         return self._marks(list(partitions), ck.IsolationLevel.READ_COMMITTED)
 
+    def offsets_at(self, topic: str, timestamp_ms: int) -> dict[TopicPartition, int]:
+        """Per partition, the first offset at or after a time, or the last stable offset where there is none."""
+        every = [TopicPartition(topic, p) for p in range(self.partitions(topic))]
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        found = self._offsets(every, spec, ck.IsolationLevel.READ_COMMITTED)
+        ends = self.stable_watermarks(tp for tp, offset in found.items() if offset < 0)
+        return {tp: ends[tp].high if tp in ends else offset for tp, offset in found.items()}
+
     def group_offsets(self, group: str, topic: str) -> dict[TopicPartition, int]:
         """What the group has committed, by partition; partitions without a commit are absent."""
         asked = [ck.TopicPartition(topic, partition) for partition in range(self.partitions(topic))]
-        # Not `list_consumer_group_offsets`: while the group's coordinator loads or moves, librdkafka 2.16 goes to a consumer that
-        # an admin client has not, and the process dies. A consumer that subscribes to nothing does not become a member.
-        callbacks = self._quiet(self._new_callbacks("group offsets"))
-        reader = ck.Consumer({**callbacks, "group.id": group, "enable.auto.commit": False})
-        try:
-            answer = self._again(f"tell the offsets of group {group}", lambda: reader.committed(asked, timeout=self._timeout))
-        finally:
-            reader.close()
+        with self._outside(group) as client:
+            answer = self._again(f"tell the offsets of group {group}", lambda: client.committed(asked, timeout=self._timeout))
         return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in answer if tp.offset >= 0}
+
+    def set_group_offsets(self, group: str, positions: Positions) -> bool:
+        """Commit these for a group without members. False, and nothing changed, where it has some."""
+        asked = [ck.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(positions.items())]
+
+        def put(client: ck.Consumer) -> bool:
+            try:
+                answer = client.commit(offsets=asked, asynchronous=False)
+            except KafkaException as error:
+                inner = known(error)
+                if inner is not None and inner.code() in _HAS_MEMBERS:
+                    return False
+                raise
+            for tp in answer or ():
+                if tp.error is not None:
+                    raise KafkaException(tp.error)
+            return True
+
+        with self._outside(group) as client:
+            return bool(self._again(f"set the offsets of group {group}", lambda: put(client)))
+
+    @contextmanager
+    def _outside(self, group: str) -> Iterator[ck.Consumer]:
+        """A consumer that subscribes to nothing, which does not make it a member.
+
+        Not the admin client's questions about groups: while the group's coordinator loads or moves, librdkafka 2.16 goes to a
+        consumer that an admin client has not, and the process dies.
+        """
+        callbacks = self._quiet(self._new_callbacks("group offsets"))
+        client = ck.Consumer({**callbacks, "group.id": group, "enable.auto.commit": False})
+        try:
+            yield client
+        finally:
+            client.close()
 
     def close(self) -> None:
         """Nothing more is asked: the client lets go of its connections when the last reference to it is gone."""

@@ -3,7 +3,7 @@
 Offsets are handed in explicitly; nothing is committed or reset by itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -205,12 +205,28 @@ class BrokerAdmin(Protocol):
         """The id of the topic's present incarnation; empty where the brokers know none."""
         ...
 
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """The settings that are in force for the topic, by Kafka's own names."""
+        ...
+
     def watermarks(self, topic: str) -> Mapping[TopicPartition, Watermarks]:
         """The low and high watermark of every partition."""
         ...
 
+    def stable_watermarks(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+        """Low and high watermarks as a reader of committed transactions sees them: high is the last stable offset."""
+        ...
+
+    def offsets_at(self, topic: str, timestamp_ms: int) -> Positions:
+        """Per partition, the first offset at or after a time, or the high watermark where there is none."""
+        ...
+
     def group_offsets(self, group: str, topic: str) -> Positions:
         """What the group has committed, by partition; partitions without a commit are absent."""
+        ...
+
+    def set_group_offsets(self, group: str, positions: Positions) -> bool:
+        """Commit these for a group without members. False, and nothing changed, where it has some: they tell it themselves."""
         ...
 
     def close(self) -> None:

@@ -223,6 +223,7 @@ class Processor:
         now = self._around.clock.monotonic()
         if self._progress.safe and now - self._told >= _TELL_SECONDS:
             self._told = now
+            self._takeover.require_unmoved(self._progress.safe)
             self._takeover.require_topic()
             self._broker.commit(self._progress.safe)
 

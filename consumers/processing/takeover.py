@@ -55,6 +55,16 @@ class Takeover:
         if not self._store.fences:
             self._incarnation.require(self._topic_id)
 
+    def require_unmoved(self, positions: Positions) -> None:
+        """Raise `OwnershipLost` where somebody has set a position back behind what was committed here.
+
+        A commit would notice, too; but a member that is caught up has nothing to commit, and would never read anything again.
+        """
+        if self._store.fences:
+            for tp, now in self._store.positions(positions).items():
+                if now.offset is not None and now.offset < positions[tp]:
+                    raise OwnershipLost(f"{tp}: the position was set back from {positions[tp]} to {now.offset}")
+
     def _take(self, ours: Partitions) -> tuple[Positions, Positions]:
         topic = self._subscription.topic
         topic_id = self._broker.topic_id()

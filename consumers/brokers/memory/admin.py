@@ -1,6 +1,6 @@
 """An admin of the in-memory cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from consumers.brokers.memory.cluster import MemoryCluster
 from consumers.types import Positions, TopicPartition, Watermarks
@@ -37,6 +37,10 @@ class MemoryAdmin:
         """The id of the topic's present incarnation; empty where the cluster knows none."""
         return self._cluster.call("topic_id", self.client_id, lambda: self._cluster.topic(topic).id)
 
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """The settings that are in force for the topic, as far as this cluster obeys them."""
+        return self._cluster.call("topic_config", self.client_id, lambda: self._cluster.topic(topic).settings.config())
+
     def watermarks(self, topic: str) -> dict[TopicPartition, Watermarks]:
         """The low and high watermark of every partition."""
         cluster = self._cluster
@@ -44,10 +48,28 @@ class MemoryAdmin:
             "watermarks", self.client_id, lambda: {tp: cluster.watermarks(tp, False) for tp in sorted(cluster.every(topic))}
         )
 
+    def stable_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """Low and high watermarks as a reader of committed transactions sees them."""
+        cluster, asked = self._cluster, list(partitions)
+        return cluster.call("watermarks", self.client_id, lambda: {tp: cluster.watermarks(tp, True) for tp in asked})
+
+    def offsets_at(self, topic: str, timestamp_ms: int) -> dict[TopicPartition, int]:
+        """Per partition, the first offset at or after a time, or the high watermark where there is none."""
+        cluster = self._cluster
+        return cluster.call(
+            "offsets_at",
+            self.client_id,
+            lambda: {tp: cluster.log(tp).offset_at(timestamp_ms) for tp in sorted(cluster.every(topic))},
+        )
+
     def group_offsets(self, group: str, topic: str) -> dict[TopicPartition, int]:
         """What the group has committed, by partition; partitions without a commit are absent."""
         known = self._cluster.call("group_offsets", self.client_id, lambda: dict(self._cluster.group(group).offsets))
         return {tp: offset for tp, offset in known.items() if tp.topic == topic}
+
+    def set_group_offsets(self, group: str, positions: Positions) -> bool:
+        """Commit these for a group without members. False, and nothing changed, where it has some."""
+        return self._cluster.call("set_group_offsets", self.client_id, lambda: self._cluster.set_offsets(group, positions))
 
     def close(self) -> None:
         """Nothing is held."""

@@ -164,6 +164,17 @@ class MemoryCluster:
             )
         self.transactions.offsets(name, writer, metadata.group, positions)
 
+    def set_offsets(self, group: str, positions: Positions) -> bool:
+        """Commit for a group from outside of it, which only one without members allows."""
+        known = self.group(group)
+        known.expire(self.clock.monotonic())
+        if known.members:
+            return False
+        for tp in positions:
+            self.log(tp)
+        known.commit(positions)
+        return True
+
     def records(self, tp: TopicPartition) -> list[Entry]:
         """What a reader of committed transactions would find in a partition."""
         with self.changed:

@@ -92,6 +92,17 @@ class LogSettings:
             append_time=config.get("message.timestamp.type") == "LogAppendTime",
         )
 
+    def config(self) -> dict[str, str]:
+        """The inverse of `of`."""
+        return {
+            "cleanup.policy": "compact" if self.compact else "delete",
+            "retention.ms": str(self.retention_ms),
+            "retention.bytes": str(self.retention_bytes),
+            "delete.retention.ms": str(self.delete_retention_ms),
+            "max.message.bytes": str(self.max_message_bytes),
+            "message.timestamp.type": "LogAppendTime" if self.append_time else "CreateTime",
+        }
+
 
 class PartitionLog:
     """Entries in offset order. `start` is the first offset that may be read, `end` the next to be written."""

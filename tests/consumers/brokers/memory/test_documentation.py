@@ -23,7 +23,7 @@ TESTS = documented()
 
 
 def test_the_page_has_examples() -> None:
-    assert len(TESTS) == 4
+    assert len(TESTS) == 6
 
 
 @pytest.mark.parametrize("name", TESTS)
