@@ -1,0 +1,86 @@
+"""`weir repair`: compare positions, group offsets and Dagster's events, and mend them; also after Dagster's storage was lost."""
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from consumers.errors import ConfigError, WeirError
+from orchestration.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from consumers.brokers.protocol import BrokerAdmin
+    from consumers.clock import Clock
+    from orchestration.repair import Outcome, Repairer
+
+app = typer.Typer(add_completion=False)
+_out = Console(highlight=False, soft_wrap=True)
+_MINUTES = 3
+
+
+@app.command()
+def repair(
+    name: Annotated[str | None, typer.Argument(help="A consumer; all of them when left out.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what differs.")] = False,
+) -> None:
+    """Explain what does not agree, and mend what is safe; exit code 1 when something is left."""
+    from dagster import DagsterInstance
+
+    from consumers.clock import SystemClock
+    from orchestration.catalog import consumers
+    from orchestration.local.stack import dagster_home
+    from orchestration.repair import Repairer
+
+    settings = Settings.load()
+    known = consumers(settings)
+    if name is not None and name not in known:
+        raise ConfigError(f"there is no consumer '{name}': there are {', '.join(known) or 'none yet'}")
+    home, clock, left = os.environ.get("DAGSTER_HOME") or str(dagster_home(settings)), SystemClock(), 0
+    admin = _admin(settings)
+    with DagsterInstance.from_config(home) as instance:
+        for each in [name] if name else known:
+            repairer = Repairer(instance, known[each], admin, clock)
+            left += _show_only(each, repairer) if dry_run else _mend(each, repairer, clock)
+    if left:
+        raise typer.Exit(1)
+
+
+def _admin(settings: Settings) -> "BrokerAdmin | WeirError":
+    from consumers.brokers.admin import KafkaAdmin
+    from consumers.brokers.options import KafkaOptions
+    from orchestration.local.cluster import bootstrap_servers
+
+    try:
+        return KafkaAdmin(KafkaOptions(settings.bootstrap_servers or bootstrap_servers(settings)))
+    except WeirError as error:
+        return error
+
+
+def _show_only(name: str, repairer: "Repairer") -> int:
+    found = repairer.look()
+    for each in found:
+        _out.print(f"{name}: {each.where}: {each.explanation} {'Would be mended' if each.safe else 'For you'}: {each.action}")
+    _agreed(name, not found)
+    return len(found)
+
+
+def _mend(name: str, repairer: "Repairer", clock: "Clock") -> int:
+    """Mends until nothing is left that only time keeps from being mended."""
+    outcomes: Sequence[Outcome] = []
+    for attempt in range(_MINUTES):
+        outcomes = repairer.mend(repairer.look())
+        _agreed(name, not outcomes and not attempt)
+        for each in outcomes:
+            _out.print(f"{name}: {each.difference.where}: {each.difference.explanation} {each.said}")
+        if not any(each.difference.kind == "events" and not each.mended for each in outcomes):
+            break
+        clock.sleep(60.0)
+    return sum(not each.mended for each in outcomes)
+
+
+def _agreed(name: str, agreed: bool) -> None:
+    if agreed:
+        _out.print(f"{name}: positions, group offsets and events agree")
