@@ -14,11 +14,11 @@ from deltalake import CommitProperties, DeltaTable
 from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost
-from consumers.staging.delta import commit, conflicts_are_lost_ownership, open_table, transactions
+from consumers.staging.delta import commit, conflicts_are_lost_ownership, open_table, transactions, while_owned
 from consumers.staging.files import write_file
-from consumers.staging.local import local_dataset
+from consumers.staging.local import local_dataset, text
 from consumers.staging.positions import epoch_id
-from consumers.staging.schema import DEAD_LETTERS
+from consumers.staging.schema import DEAD_LETTERS, filled
 from consumers.types import Position, TopicPartition
 
 
@@ -61,18 +61,26 @@ class DeadLetterTable:
 
         Raises `OwnershipLost`, with nothing committed, when one of them was taken over.
         """
-        self._table.update_incremental()
-        if lost := [tp for tp, epoch in epochs.items() if self._epoch(tp) != epoch]:
-            raise OwnershipLost(f"{lost[0]}: another member has taken over the partition's dead letters")
-        file = write_file(self.path, rows, None, self._clock)
+        self._require(epochs)
+        file = write_file(self.path, filled(rows, DEAD_LETTERS), None, self._clock)
         owner = transactions({epoch_id(self.consumer, tp): epoch for tp, epoch in epochs.items()})
-        commit(self._table, DEAD_LETTERS, [], [file.action()], owner)
+
+        def attempt() -> int:
+            self._require(epochs)
+            return commit(self._table, DEAD_LETTERS, [], [file.action()], owner)
+
+        while_owned(attempt)
         return file.size
 
     def epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The epoch of each partition in the newest commit."""
         self._table.update_incremental()
         return {tp: self._epoch(tp) for tp in partitions}
+
+    def _require(self, epochs: Mapping[TopicPartition, int]) -> None:
+        self._table.update_incremental()
+        if lost := [tp for tp, epoch in epochs.items() if self._epoch(tp) != epoch]:
+            raise OwnershipLost(f"{lost[0]}: another member has taken over the partition's dead letters")
 
     def _epoch(self, tp: TopicPartition) -> int:
         return self._table.transaction_version(epoch_id(self.consumer, tp)) or 0
@@ -83,8 +91,8 @@ def tentative_rows(table: DeltaTable, positions: Mapping[TopicPartition, int], l
     dataset = local_dataset(table)
     return sum(
         dataset.count_rows(
-            filter=(pc.field("_topic") == tp.topic)
-            & (pc.field("_topic_id") == labels[tp])
+            filter=(text("_topic") == tp.topic)
+            & (text("_topic_id") == labels[tp])
             & (pc.field("_partition") == tp.partition)
             & (pc.field("_offset") >= offset)
         )

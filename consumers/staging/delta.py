@@ -1,26 +1,31 @@
 """The few things that we ask of a Delta table: open it, and commit files and application transactions together."""
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from consumers.errors import OwnershipLost, StorageError
+from consumers.staging.columns import fit_columns
 from consumers.staging.history import commit_infos
 from consumers.staging.log import METADATA_KEY
 
 _RETRIES = 100
+_CONFLICTS = 20
 # The log says which offsets every commit accounts for, so nobody's OPTIMIZE or VACUUM may expire it.
 _CONFIGURATION = {"delta.enableExpiredLogCleanup": "false"}
 
 
-def open_table(path: Path, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
-    """The table at `path`, created empty when there is none. Raises `StorageError` when it has other columns."""
+def open_table(path: Path, schema: pa.Schema, partition_by: Sequence[str] = (), consumer: str | None = None) -> DeltaTable:
+    """The table at `path`, created empty when there is none; columns that it lacks are added. `consumer` is for the message.
+
+    Raises `StorageError` when a column has another type, or is in the table only.
+    """
     if not DeltaTable.is_deltatable(str(path)):
         path.mkdir(parents=True, exist_ok=True)
         try:
@@ -32,36 +37,8 @@ def open_table(path: Path, schema: pa.Schema, partition_by: Sequence[str] = ()) 
             if not DeltaTable.is_deltatable(str(path)):
                 raise
     table = DeltaTable(path)
-    _require_columns(table, schema)
+    fit_columns(table, schema, consumer)
     return table
-
-
-def _require_columns(table: DeltaTable, schema: pa.Schema) -> None:
-    present = {f.name: f.type for f in pa.schema(table.schema().to_arrow())}
-    differing = [
-        f"{f.name} ({present.get(f.name, 'absent')} in the table, {f.type} by the definition)"
-        for f in schema
-        if f.name not in present or not _same(present[f.name], f.type)
-    ]
-    differing += [f"{name} (in the table only)" for name in present.keys() - set(schema.names)]
-    if differing:
-        raise StorageError(
-            f"table {table.table_uri} does not have the definition's columns: {'; '.join(sorted(differing))}. Nothing was "
-            "written. Change the definition back, or give the consumer a new name to stage into a new table."
-        )
-
-
-def _same(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether two Arrow types are one Delta type. Names of list items and view types are no part of a Delta type."""
-    return _delta_name(stored) == _delta_name(wanted)
-
-
-def _delta_name(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"list<{_delta_name(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{f.name}: {_delta_name(f.type)}' for f in kind)}>"
-    return str(kind).replace("large_", "").replace("_view", "")
 
 
 def commit(
@@ -71,8 +48,12 @@ def commit(
     actions: Sequence[AddAction],
     transactions: Sequence[Transaction],
     metadata: str | None = None,
+    replacing: Mapping[str, str] | None = None,
 ) -> int:
     """Commit `actions` and `transactions` from the snapshot that `table` has loaded, then load the newest one.
+
+    With `replacing`, the files that the snapshot has of these partition values go in the same commit; what others have added
+    since then stays.
 
     Returns the commit's version. Raises `OwnershipLost` when somebody committed one of the same application transactions
     since that snapshot; nothing of ours is in the table then.
@@ -83,9 +64,11 @@ def commit(
     with conflicts_are_lost_ownership():
         table.create_write_transaction(
             list(actions),
-            "append",
-            schema,
+            "append" if replacing is None else "overwrite",
+            # To overwrite is to give the table this schema, so it must be its own.
+            schema if replacing is None else table.schema(),
             list(partition_by),
+            None if replacing is None else [(name, "=", value) for name, value in replacing.items()],
             commit_properties=CommitProperties(
                 custom_metadata=custom, max_commit_retries=_RETRIES, app_transactions=list(transactions)
             ),
@@ -95,13 +78,52 @@ def commit(
     return _version_of(table, mark, before)
 
 
+def delete(table: DeltaTable, predicate: str, transactions: Sequence[Transaction], metadata: str) -> int:
+    """Commit the removal of the rows that `predicate` (SQL) names, together with `transactions`, as `commit` does.
+
+    There must be such a row in the loaded snapshot: without one delta-rs commits nothing.
+    """
+    before = table.version()
+    mark = uuid.uuid4().hex
+    with conflicts_are_lost_ownership():
+        table.delete(
+            predicate,
+            writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
+            commit_properties=CommitProperties(
+                custom_metadata={"commit": mark, METADATA_KEY: metadata},
+                max_commit_retries=_RETRIES,
+                app_transactions=list(transactions),
+            ),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+        )
+    table.update_incremental()
+    return _version_of(table, mark, before)
+
+
+class Conflict(OwnershipLost):
+    """Somebody else committed first, and nothing of ours is in the table."""
+
+
+def while_owned(attempt: Callable[[], int]) -> int:
+    """What `attempt` returns, which checks that what it commits is ours to commit; after a conflict it is called again.
+
+    A conflict need not mean that ownership is lost: whoever replaces files conflicts with every commit that started before.
+    """
+    for _ in range(_CONFLICTS):
+        try:
+            return attempt()
+        except Conflict:
+            continue
+    return attempt()
+
+
 @contextmanager
 def conflicts_are_lost_ownership() -> Iterator[None]:
-    """Turn delta-rs's report of a concurrent application transaction into `OwnershipLost`."""
+    """Turn delta-rs's report of a concurrent commit into `Conflict`, which is an `OwnershipLost`."""
     try:
         yield
     except CommitFailedError as error:
-        raise OwnershipLost(f"another writer committed first: {error}") from error
+        raise Conflict(f"another writer committed first: {error}") from error
 
 
 def _version_of(table: DeltaTable, mark: str, before: int) -> int:

@@ -5,7 +5,7 @@ table afterwards (Dagster's mirror, checks, status) reads it from here.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -42,7 +42,8 @@ class Timings:
 class StagedCommit:
     """A commit of a staged table.
 
-    `ranges` are the offsets that it accounts for: `rows` staged, `dead_letters` rejected, `skipped` that hold no record.
+    `ranges` are the offsets that it accounts for: `rows` staged, `dead_letters` rejected, `skipped` that hold no record, or
+    one that `where` passes over.
     `lost` are offsets that the topic no longer held; they are in no range. `high` are the high watermarks known then.
 
     `kind` says what the commit did:
@@ -165,12 +166,14 @@ def commits(table: Path | DeltaTable, after: int = -1) -> list[StagedCommit]:
         if not DeltaTable.is_deltatable(str(table)):
             return []
         table = DeltaTable(table)
-    found = [
-        StagedCommit.from_json(info[METADATA_KEY], version, int(info["timestamp"]))
-        for version, info in commit_infos(table, after)
-        if METADATA_KEY in info
-    ]
-    return found[::-1]
+    return list(newest_first(table, after))[::-1]
+
+
+def newest_first(table: DeltaTable, after: int = -1) -> Iterator[StagedCommit]:
+    """The same, from the loaded version back, read as they are asked for."""
+    for version, info in commit_infos(table, after):
+        if METADATA_KEY in info:
+            yield StagedCommit.from_json(info[METADATA_KEY], version, int(info["timestamp"]))
 
 
 def _ranges_out(ranges: Mapping[TopicPartition, OffsetRange]) -> dict[str, list[int]]:
@@ -178,7 +181,7 @@ def _ranges_out(ranges: Mapping[TopicPartition, OffsetRange]) -> dict[str, list[
 
 
 def _ranges_in(raw: Mapping[str, list[int]]) -> dict[TopicPartition, OffsetRange]:
-    return {_partition_in(tp): OffsetRange(start, end) for tp, (start, end) in raw.items()}
+    return {TopicPartition.parse(tp): OffsetRange(start, end) for tp, (start, end) in raw.items()}
 
 
 def _offsets_out(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
@@ -186,9 +189,4 @@ def _offsets_out(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
 
 
 def _offsets_in(raw: Mapping[str, int]) -> dict[TopicPartition, int]:
-    return {_partition_in(tp): offset for tp, offset in raw.items()}
-
-
-def _partition_in(text: str) -> TopicPartition:
-    topic, _, partition = text.rpartition("/")
-    return TopicPartition(topic, int(partition))
+    return {TopicPartition.parse(tp): offset for tp, offset in raw.items()}

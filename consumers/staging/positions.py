@@ -6,11 +6,14 @@ version is the epoch in which that was noticed. Per topic `<consumer>/<topic>/id
 that a recreated topic is noticed.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from deltalake import DeltaTable, Transaction
 
 from consumers.types import Position, TopicPartition, topic_hash
+
+_GAP = 8
 
 
 def position_id(consumer: str, tp: TopicPartition) -> str:
@@ -26,6 +29,11 @@ def epoch_id(consumer: str, tp: TopicPartition) -> str:
 def cut_id(consumer: str, tp: TopicPartition) -> str:
     """The application transaction that says since which epoch offsets are being used again."""
     return f"{position_id(consumer, tp)}/cut"
+
+
+def rewrites_id(consumer: str) -> str:
+    """The application transaction of commits that change rows below the positions: of two at once, Delta takes one."""
+    return f"{consumer}/rewrites"
 
 
 def topic_transaction(consumer: str, topic: str, topic_id: str) -> Transaction:
@@ -48,11 +56,33 @@ def position(table: DeltaTable, consumer: str, tp: TopicPartition) -> Position:
     )
 
 
+def all_positions(table: DeltaTable, consumer: str, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """The next offset of every partition of these topics that has one, in the loaded snapshot.
+
+    A consumer's first member pins all partitions that a topic has, so there is no gap among them but for a moment.
+    """
+    found: dict[TopicPartition, int] = {}
+    for topic in sorted(topics):
+        partition = last = 0
+        while partition <= last + _GAP:
+            offset = table.transaction_version(position_id(consumer, TopicPartition(topic, partition)))
+            if offset is not None:
+                found[TopicPartition(topic, partition)], last = offset, partition
+            partition += 1
+    return found
+
+
+def is_current(table: DeltaTable, consumer: str, tp: TopicPartition, label: str) -> bool:
+    """Whether rows labelled so (`_topic_id`) are of the incarnation that the partition's position belongs to."""
+    topic_id, _, cut = label.partition("~")
+    return known_topic(table, consumer, tp.topic) == topic_hash(topic_id) and position(table, consumer, tp).cut == int(cut or 0)
+
+
 def committed_positions(table: Path, consumer: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
     """The next offset of each of a topic's partitions that has one, from the newest commit. Empty for a missing table."""
     if not DeltaTable.is_deltatable(str(table)):
         return {}
     snapshot = DeltaTable(table)
     every = (TopicPartition(topic, p) for p in range(partitions))
-    found = {tp: position(snapshot, consumer, tp).offset for tp in every}
+    found = {tp: snapshot.transaction_version(position_id(consumer, tp)) for tp in every}
     return {tp: offset for tp, offset in found.items() if offset is not None}

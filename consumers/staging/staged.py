@@ -13,9 +13,10 @@ from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost
 from consumers.staging import positions as ids
-from consumers.staging.delta import commit, open_table, transactions
+from consumers.staging.delta import commit, delete, open_table, transactions, while_owned
 from consumers.staging.files import NewFile
-from consumers.staging.log import StagedCommit
+from consumers.staging.log import StagedCommit, WindowChange
+from consumers.staging.past import condition, rows_past
 from consumers.staging.schema import WINDOW, staged_schema
 from consumers.types import Position, Ranges, TopicPartition, topic_hash
 
@@ -26,9 +27,9 @@ class StagedTable:
     def __init__(self, consumer: Consumer, clock: Clock) -> None:
         self.consumer = consumer.name
         self.path = consumer.staged
-        self.schema = staged_schema(consumer.config.columns)
+        self.schema = staged_schema(consumer.config.columns, consumer.config.keep_raw)
         self._clock = clock
-        self._table = open_table(self.path, self.schema, [WINDOW])
+        self._table = open_table(self.path, self.schema, [WINDOW], consumer.name)
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
         """Where each partition stands in the newest commit."""
@@ -72,22 +73,49 @@ class StagedTable:
         version = commit(self._table, self.schema, [WINDOW], [], transactions(versions) + topics, takeover.to_json())
         return taken, self._dated(takeover, version)
 
+    def move(
+        self,
+        seen: Mapping[TopicPartition, Position],
+        move: StagedCommit,
+        labels: Mapping[TopicPartition, str],
+        other_epochs: Mapping[TopicPartition, int],
+    ) -> tuple[dict[TopicPartition, Position], StagedCommit]:
+        """Set partitions to `move.starts` in new epochs, provided that they still stand as `seen`.
+
+        Rows at or past an earlier start go in the same commit, since they are read again; `labels` name the incarnation of each
+        partition's log that they belong to. Returns the new positions, and `move` with what it removed and its version.
+
+        Raises `OwnershipLost`, with nothing changed, when a partition moved since, or rows of these offsets are being rewritten.
+        """
+        self._require(seen)
+        epochs = {tp: max(then.epoch, other_epochs.get(tp, 0)) + 1 for tp, then in seen.items()}
+        taken = {tp: Position(start, epochs[tp], seen[tp].cut) for tp, start in move.starts.items()}
+        rewrites = ids.rewrites_id(self.consumer)
+        versions = {rewrites: (self._table.transaction_version(rewrites) or 0) + 1}
+        for tp, new in taken.items():
+            versions |= {ids.position_id(self.consumer, tp): move.starts[tp], ids.epoch_id(self.consumer, tp): new.epoch}
+        back = {tp: start for tp, start in move.starts.items() if start < (seen[tp].offset or 0)}
+        gone = rows_past(self._table, back, labels)
+        move = replace(move, removed=sum(gone.values()), windows={window: WindowChange(0, 0, 0) for window in sorted(gone)})
+        if gone:
+            version = delete(self._table, condition(back, labels), transactions(versions), move.to_json())
+        else:
+            version = commit(self._table, self.schema, [WINDOW], [], transactions(versions), move.to_json())
+        return taken, self._dated(move, version)
+
     def commit(self, files: Sequence[NewFile], batch: StagedCommit, epochs: Mapping[TopicPartition, int]) -> StagedCommit:
         """Commit `files` and move the positions from the start to the end of `batch.ranges`. Returns it with its version.
 
         Raises `OwnershipLost`, with nothing committed, when a position or an epoch is not what the batch started from.
         """
-        self.require(batch.ranges, epochs)
         moved = {ids.position_id(self.consumer, tp): step.end for tp, step in batch.ranges.items()}
-        version = commit(
-            self._table,
-            self.schema,
-            [WINDOW],
-            [file.action() for file in files],
-            transactions(moved),
-            batch.to_json(),
-        )
-        return self._dated(batch, version)
+        actions = [file.action() for file in files]
+
+        def attempt() -> int:
+            self.require(batch.ranges, epochs)
+            return commit(self._table, self.schema, [WINDOW], actions, transactions(moved), batch.to_json())
+
+        return self._dated(batch, while_owned(attempt))
 
     def require(self, ranges: Ranges, epochs: Mapping[TopicPartition, int]) -> None:
         """Raise `OwnershipLost` unless the newest commit stands at the starts of `ranges`, in these epochs.

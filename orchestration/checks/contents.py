@@ -1,9 +1,9 @@
 """Which offsets the rows of a table hold, by life: one byte for each accounted-for offset, whatever the size of the rows.
 
-Reads three narrow columns in batches, so that memory is bounded by the number of offsets (100 MB for 100 million).
+Reads narrow columns in batches, so that memory is bounded by the number of offsets (100 MB for 100 million).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,12 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from consumers.staging.local import local_dataset
-from consumers.types import OffsetRange, TopicPartition
+from consumers.staging.local import local_dataset, text
+from consumers.staging.places import by_life
+from consumers.staging.schema import DEAD_LETTERS, PLACE, filled
+from consumers.types import OffsetRange
 from orchestration.checks.ledger import Life
 
 Offsets = npt.NDArray[np.int64]
-_COLUMNS = ["_topic", "_topic_id", "_partition", "_offset"]
+_COLUMNS = list(PLACE)
+_MARKS = ("_commit_id", "_resolved_at")
+_LETTERS = pa.schema([DEAD_LETTERS.field(name) for name in (*PLACE, *_MARKS)])
 
 
 @dataclass
@@ -42,22 +46,40 @@ class Contents:
         return np.flatnonzero(self.counts(life) > 1) + self.spans[life].start
 
 
-def read(table: DeltaTable, spans: dict[Life, OffsetRange], tentative: bool) -> Contents:
-    """Count the offsets of a table's rows.
-
-    With `tentative`, rows at or past a life's end are left out: dead letters are written before the commit that passes them.
-    """
+def read(table: DeltaTable, spans: dict[Life, OffsetRange]) -> Contents:
+    """Count the offsets of a staged table's rows."""
     contents = Contents(spans)
     for batch in local_dataset(table).to_batches(columns=_COLUMNS):
-        for life, offsets in _by_life(batch):
-            _count(contents, life, offsets, tentative)
+        for life, offsets in _by_life(pa.Table.from_batches([batch])):
+            _count(contents, life, offsets)
     return contents
+
+
+def read_letters(table: DeltaTable, spans: dict[Life, OffsetRange], rewrites: Set[str]) -> tuple[Contents, Contents]:
+    """Count the offsets of final dead letters: those that wait, and those that are marked as resolved.
+
+    Final is what stands before its life's end, and is of ingestion or of one of the committed `rewrites`.
+    """
+    waiting, resolved = Contents(spans), Contents(spans)
+    dataset = local_dataset(table)
+    marks = [name for name in _MARKS if name in dataset.schema.names]
+    for batch in dataset.to_batches(columns=[*_COLUMNS, *marks]):
+        letters = filled(pa.Table.from_batches([batch]), _LETTERS)
+        known = pc.or_(
+            letters["_commit_id"].is_null(), pc.is_in(letters["_commit_id"], value_set=pa.array(rewrites, pa.string()))
+        )
+        marked = letters["_resolved_at"].is_valid()
+        for contents, which in ((waiting, pc.and_not(known, marked)), (resolved, pc.and_(known, marked))):
+            for life, offsets in _by_life(letters.filter(which)):
+                if (span := spans.get(life)) is not None:
+                    _count(contents, life, offsets[offsets < span.end])
+    return waiting, resolved
 
 
 def windows_of(table: DeltaTable, life: Life, offsets: Offsets) -> list[str]:
     """The windows of the rows with these offsets. Reads the table again; for naming what is wrong, not for looking for it."""
     wanted = (
-        (pc.field("_topic_id") == life.label)
+        (text("_topic_id") == life.label)
         & (pc.field("_partition") == life.tp.partition)
         & pc.field("_offset").isin(pa.array(offsets))
     )
@@ -65,10 +87,8 @@ def windows_of(table: DeltaTable, life: Life, offsets: Offsets) -> list[str]:
     return sorted(str(window) for window in set(found["_window"].to_pylist()))
 
 
-def _count(contents: Contents, life: Life, offsets: Offsets, tentative: bool) -> None:
+def _count(contents: Contents, life: Life, offsets: Offsets) -> None:
     span = contents.spans.get(life)
-    if tentative:
-        offsets = offsets[offsets < span.end] if span is not None else offsets[:0]
     inside = offsets[(offsets >= span.start) & (offsets < span.end)] if span is not None else offsets[:0]
     contents.rows += len(inside)
     if len(inside) < len(offsets):
@@ -81,17 +101,5 @@ def _count(contents: Contents, life: Life, offsets: Offsets, tentative: bool) ->
         counts[places] = np.minimum(counts[places] + times.astype(np.int64), 255).astype(np.uint8)
 
 
-def _by_life(batch: pa.RecordBatch) -> Iterator[tuple[Life, Offsets]]:
-    """Split a batch; within a batch topics and incarnations are few, partitions may be many."""
-    if not batch.num_rows:
-        return
-    table = pa.Table.from_batches([batch])
-    for pair in table.group_by(["_topic", "_topic_id"]).aggregate([]).to_pylist():
-        topic, label = str(pair["_topic"]), str(pair["_topic_id"])
-        rows = table.filter((pc.field("_topic") == topic) & (pc.field("_topic_id") == label))
-        partitions = rows["_partition"].to_numpy()
-        offsets = rows["_offset"].to_numpy()
-        order = np.argsort(partitions, kind="stable")
-        present, starts = np.unique(partitions[order], return_index=True)
-        for partition, part in zip(present, np.split(offsets[order], starts[1:]), strict=True):
-            yield Life(label, TopicPartition(topic, int(partition))), part.astype(np.int64)
+def _by_life(rows: pa.Table) -> Iterator[tuple[Life, Offsets]]:
+    return ((Life(life.label, life.tp), life.offsets) for life in by_life(rows))

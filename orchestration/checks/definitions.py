@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from consumers.clock import Clock, SystemClock
 from consumers.config import Consumer
 from orchestration import mirror
 from orchestration.catalog import check_job_name
-from orchestration.checks.ledger import named_windows
 from orchestration.checks.staged import Finding, no_duplicates, offsets_accounted_for, ranges_join, snapshot
 from orchestration.mirror_events import staged_key
 
@@ -20,7 +20,7 @@ CHECKS = {
     "ranges_join": "Offset ranges of the commits join end to start.",
     "no_duplicates": "No offset of a partition is in two rows.",
     "offsets_accounted_for": "Rows, dead letters and offsets without a record are all the offsets.",
-    "mirrored": "Every Delta commit is in Dagster's event log.",
+    "mirrored": "Dagster's events are of the newest commits.",
 }
 
 
@@ -50,13 +50,13 @@ def check_job(consumer: Consumer) -> UnresolvedAssetJobDefinition:
     """The job that runs them."""
     return dg.define_asset_job(
         name=check_job_name(consumer.name),
-        selection=dg.AssetSelection.checks_for_assets(staged_key(consumer.name)),
+        selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(staged_key(consumer.name), name) for name in CHECKS)),
         description=f"Checks the staged table of {consumer.name} against its log, its dead letters and Dagster's events.",
         executor_def=dg.in_process_executor,
     )
 
 
-def findings(instance: dg.DagsterInstance, consumer: Consumer) -> dict[str, Finding]:
+def findings(instance: dg.DagsterInstance, consumer: Consumer, clock: Clock | None = None) -> dict[str, Finding]:
     """All checks of a consumer, by name. A table that does not exist yet passes."""
     shot = snapshot(consumer)
     if shot is None:
@@ -65,19 +65,22 @@ def findings(instance: dg.DagsterInstance, consumer: Consumer) -> dict[str, Find
         "ranges_join": ranges_join(shot.book),
         "no_duplicates": no_duplicates(shot),
         "offsets_accounted_for": offsets_accounted_for(shot),
-        "mirrored": mirrored(instance, consumer),
+        "mirrored": mirrored(instance, consumer, clock or SystemClock()),
     }
 
 
-def mirrored(instance: dg.DagsterInstance, consumer: Consumer) -> Finding:
-    """Whether Dagster has every event. What is missing is written by the next tick of the sensor, or the next run."""
-    lacking = mirror.missing(instance, consumer)
+def mirrored(instance: dg.DagsterInstance, consumer: Consumer, clock: Clock) -> Finding:
+    """Whether Dagster's newest event of every window is of the window's newest commit.
+
+    What is missing or differs is written by the sensor's next tick, or the next run.
+    """
+    lacking = [behind for behind in mirror.compare(instance, consumer, clock) if not mirror.young(behind, clock)]
     if lacking:
-        mirror.distrust(instance, consumer, lacking[0].commit.version)
+        mirror.distrust(instance, consumer)
     problems = tuple(
-        f"version {lack.commit.version} is not mirrored: {', '.join(sorted(lack.parts)[:5])}"
-        f"{f' and {len(lack.parts) - 5} more' if len(lack.parts) > 5 else ''} (windows {named_windows(lack.commit)}); "
-        "the next run or sensor tick writes it again"
-        for lack in lacking
+        f"{behind.part}: the newest commit is version {behind.commits[-1].version}, and "
+        f"{f'the newest event is of {behind.found}' if behind.found else 'there is no event'}; "
+        "the next run or sensor tick writes it"
+        for behind in lacking
     )
-    return Finding(problems, {"commits_not_mirrored": len(lacking)})
+    return Finding(problems, {"not_mirrored": len(lacking)})

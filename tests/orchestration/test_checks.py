@@ -4,6 +4,7 @@ import dagster as dg
 import pytest
 from deltalake import DeltaTable
 
+from consumers.clock import ManualClock, SystemClock
 from consumers.config import Consumer
 from consumers.types import OffsetRange
 from orchestration import mirror
@@ -126,14 +127,25 @@ def test_commits_after_the_snapshot_do_not_disturb_it(consumer: Consumer, tables
     assert offsets_accounted_for(before).numbers["offsets"] == 10 and before.book.version == loaded.version()
 
 
-def test_a_commit_that_is_not_mirrored_is_found_and_mended_by_the_next_repair(consumer: Consumer, tables: Tables) -> None:
-    with dg.instance_for_test() as instance:
-        assert not findings(instance, consumer)["mirrored"].passed
-        mirror.repair(instance, consumer)
-        assert findings(instance, consumer)["mirrored"].passed
+def test_a_window_that_is_not_mirrored_is_found_and_mended_by_the_next_pass(consumer: Consumer, tables: Tables) -> None:
+    clock = ManualClock(SystemClock().time() + 2 * mirror.GRACE_SECONDS)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert not findings(instance, consumer, clock)["mirrored"].passed
+        mirror.catch_up(instance, consumer, instance.report_runless_asset_event, clock)
+        assert findings(instance, consumer, clock)["mirrored"].passed
         instance.wipe_assets([staged_key("orders")])
-        assert "version 1 is not mirrored: 2024-01-01" in findings(instance, consumer)["mirrored"].text
-        assert mirror.repair(instance, consumer).events == 3
+        assert (
+            "2024-01-01: the newest commit is version 2, and there is no event"
+            in findings(instance, consumer, clock)["mirrored"].text
+        )
+        clock.advance(mirror.EVERY_SECONDS)
+        mirror.catch_up(instance, consumer, instance.report_runless_asset_event, clock)
+        assert findings(instance, consumer, clock)["mirrored"].passed
+
+
+def test_commits_of_the_last_two_minutes_are_not_missed(consumer: Consumer, tables: Tables) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert findings(instance, consumer)["mirrored"].passed
 
 
 def test_the_job_reports_all_four_checks_with_severity_and_numbers(consumer: Consumer, tables: Tables) -> None:
@@ -142,7 +154,6 @@ def test_the_job_reports_all_four_checks_with_severity_and_numbers(consumer: Con
         assets=[dg.AssetSpec(["staged", "orders"])], asset_checks=[staged_checks(consumer)], jobs=[check_job(consumer)]
     )
     with dg.instance_for_test() as instance:
-        mirror.repair(instance, consumer)
         result = definitions.resolve_job_def("check_orders").execute_in_process(instance=instance)
     outcomes = {e.check_name: e for e in result.get_asset_check_evaluations()}
     assert set(outcomes) == set(CHECKS)

@@ -18,7 +18,7 @@ import pytest
 from consumers.clock import ManualClock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost
-from consumers.formats import decoder_for
+from consumers.processing.decoding import decoder_for
 from consumers.processing.strategies.stage.buffer import Buffer, shape
 from consumers.staging.dead_letters import DeadLetterTable
 from consumers.staging.files import write_file

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from consumers.clock import ManualClock
-from consumers.formats import decoder_for
+from consumers.processing.decoding import decoder_for
 from consumers.processing.starts import Start
 from consumers.processing.strategies.stage.buffer import shape
 from consumers.processing.strategies.stage.owner import Owner

@@ -1,0 +1,69 @@
+"""A table's columns and a definition's: what is added by itself, and what means that the table must be built again."""
+
+from contextlib import suppress
+
+import pyarrow as pa
+from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError
+
+from consumers.errors import StorageError
+
+_ATTEMPTS = 20
+
+
+def fit_columns(table: DeltaTable, schema: pa.Schema, consumer: str | None = None) -> None:
+    """Add the columns of `schema` that the table lacks; rows that are there already have nulls in them.
+
+    Several processes may do so at once. Raises `StorageError`, with nothing changed, where a column has another type or is in the
+    table only; it names the jobs of `consumer` that build the table again.
+    """
+    for _ in range(_ATTEMPTS):
+        _require_same(table, schema, consumer)
+        present = set(_columns(table))
+        missing = [f for f in schema if f.name not in present]
+        if not missing:
+            return
+        # Where that fails, somebody else changed the columns, most likely in just this way.
+        with suppress(CommitFailedError):
+            table.alter.add_columns(
+                DeltaSchema.from_arrow(pa.schema(missing)).fields,
+                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+            )
+        table.update_incremental()
+    raise StorageError(
+        f"table {table.table_uri}: its columns are being changed again and again by somebody else. Nothing was written."
+    )
+
+
+def _require_same(table: DeltaTable, schema: pa.Schema, consumer: str | None) -> None:
+    present = _columns(table)
+    differing = [
+        f"{f.name} ({present[f.name]} in the table, {f.type} by the definition)"
+        for f in schema
+        if f.name in present and not _same(present[f.name], f.type)
+    ]
+    differing += [f"{name} (in the table only)" for name in present.keys() - set(schema.names)]
+    if differing:
+        rebuild = f": launch the job shadow_{consumer}, then swap_{consumer}" if consumer else " under another name"
+        raise StorageError(
+            f"table {table.table_uri} does not have the definition's columns: {'; '.join(sorted(differing))}. Nothing was "
+            f"written. Change the definition back, or build the table again{rebuild}."
+        )
+
+
+def _columns(table: DeltaTable) -> dict[str, pa.DataType]:
+    return {f.name: f.type for f in pa.schema(table.schema().to_arrow())}
+
+
+def _same(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether two Arrow types are one Delta type. Names of list items and view types are no part of a Delta type."""
+    return _delta_name(stored) == _delta_name(wanted)
+
+
+def _delta_name(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{_delta_name(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{f.name}: {_delta_name(f.type)}' for f in kind)}>"
+    return str(kind).replace("large_", "").replace("_view", "")

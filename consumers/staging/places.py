@@ -1,0 +1,99 @@
+"""Which records some rows are, by (topic, incarnation, partition, offset), and which of them a table holds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from consumers.staging.local import local_dataset, text
+from consumers.staging.schema import PLACE
+from consumers.types import TopicPartition
+
+Offsets = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Life:
+    """Rows of one incarnation of a partition: which rows they are, and their offsets."""
+
+    tp: TopicPartition
+    label: str
+    rows: npt.NDArray[np.intp]
+    offsets: Offsets
+
+    @property
+    def here(self) -> ds.Expression:
+        """The same records, and perhaps others between them, as a filter."""
+        return (
+            (text("_topic") == self.tp.topic)
+            & (text("_topic_id") == self.label)
+            & (pc.field("_partition") == self.tp.partition)
+            & (pc.field("_offset") >= int(self.offsets.min()))
+            & (pc.field("_offset") <= int(self.offsets.max()))
+        )
+
+
+def by_life(rows: pa.Table) -> Iterator[Life]:
+    """Split rows (with the columns of `PLACE`). Lives are few, rows may be many."""
+    if not rows.num_rows:
+        return
+    topic_codes, topics = _coded(rows["_topic"])
+    label_codes, labels = _coded(rows["_topic_id"])
+    partitions, offsets = rows["_partition"].to_numpy(), rows["_offset"].to_numpy()
+    width = int(partitions.max()) + 1
+    # One number for each life, because sorting those is many times faster than sorting triples.
+    lives = (topic_codes.astype(np.int64) * len(labels) + label_codes) * width + partitions
+    for life in np.unique(lives).tolist():
+        at = np.flatnonzero(lives == life)
+        pair, partition = divmod(life, width)
+        topic, label = divmod(pair, len(labels))
+        yield Life(TopicPartition(topics[topic], partition), labels[label], at, offsets[at])
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Texts as numbers, and the text of each number; null is an empty text."""
+    coded = pc.fill_null(column.cast(pa.string()), "").combine_chunks().dictionary_encode()
+    return coded.indices.to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
+
+
+def present(table: DeltaTable, rows: pa.Table) -> Mask:
+    """For each of `rows` whether the loaded snapshot has a row of the same record. Reads narrow columns, a piece at a time."""
+    found = np.zeros(rows.num_rows, np.bool_)
+    if not rows.num_rows:
+        return found
+    dataset = local_dataset(table)
+    for life in by_life(rows):
+        for batch in dataset.to_batches(columns=["_offset"], filter=life.here):
+            found[life.rows] |= np.isin(life.offsets, batch["_offset"].to_numpy())
+    return found
+    dataset = local_dataset(table)
+    for life in by_life(rows):
+        order = np.argsort(life.offsets, kind="stable")
+        wanted = life.offsets[order]
+        for batch in dataset.to_batches(columns=["_offset"], filter=life.here):
+            there = np.unique(batch["_offset"].to_numpy())
+            first, last = np.searchsorted(wanted, there), np.searchsorted(wanted, there, side="right")
+            for start, end in zip(first[last > first], last[last > first], strict=True):
+                found[life.rows[order[start:end]]] = True
+    return found
+
+
+def absent_from(others: pa.Table, rows: pa.Table) -> Mask:
+    """For each of `rows` whether none of `others` is of the same record."""
+    absent = np.ones(rows.num_rows, np.bool_)
+    known = {(life.tp, life.label): life.offsets for life in by_life(others)}
+    for life in by_life(rows):
+        if (there := known.get((life.tp, life.label))) is not None:
+            absent[life.rows] = ~np.isin(life.offsets, there)
+    return absent
+
+
+def distinct(rows: pa.Table) -> pa.Table:
+    """The records that `rows` are of, each once: the columns of `PLACE`."""
+    return rows.select(PLACE).group_by(list(PLACE)).aggregate([])
