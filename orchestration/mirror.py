@@ -1,223 +1,257 @@
-"""Dagster's mirror of a staged table: an event for every window that a Delta commit touched, written again if it was lost.
+"""Dagster's mirror of a staged table: brings its events up to date with the Delta log, at most one a window and minute.
 
-The Delta log is the truth; nothing here is read to decide what to ingest. An event carries the commit's id and its window, and
-comparing those with the log finds what a crash between commit and event lost.
+The Delta log is the truth; nothing here is read to decide what to ingest. A *pass* reads the commits since the last one and
+writes one event for each window that they touched, whatever their number. Passes of one table are at least a minute apart,
+whoever makes them, which bounds the events; only one process makes one at a time. The next one goes on after a pass that was cut
+off, and skips what is there already.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import fcntl
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from consumers.clock import Clock, SystemClock
+from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.staging.log import StagedCommit, commits
+from consumers.staging.schema import WINDOW
+from orchestration import completeness
+from orchestration.dead_letters import summary_metadata
 from orchestration.mirror_events import (
-    DATA_VERSION,
+    SMALL_FILE_BYTES,
     Event,
+    Held,
     data_version,
     dead_letters_event,
-    dead_letters_key,
     lost_event,
-    staged_key,
+    moved_event,
+    outside_event,
     window_event,
 )
+from orchestration.mirror_marks import DEAD_LETTERS, LOST, MOVED, OUTSIDE, by_part, has_partition, marks
 
-GRACE_SECONDS = 120.0
-"""How long the events of a commit are left to the member that wrote it, while its run is alive."""
-_PAGE = 1000
-_CLOCK_SKEW_SECONDS = 600.0
-_ACTIVE = (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
-DEAD_LETTERS = "dead letters"
-LOST = "lost offsets"
+EVERY_SECONDS = 60.0
+"""How far passes over one table are apart."""
+GRACE_SECONDS = 2 * EVERY_SECONDS
+"""How old a commit is when its events are missed."""
+SENSOR_SECONDS = 2.0
+"""How long a sensor's tick writes events; the next one goes on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """What one commit lacks in Dagster: windows (or `DEAD_LETTERS`, `LOST`), and data versions that differ from its own.
+class Behind:
+    """A part (a window, or a name of `mirror_marks`) whose newest event is not of its newest commit.
 
-    `newer` has, for windows that a later commit touched and mirrored, that commit's data version: an event written afterwards
-    repeats it, so that nothing downstream sees the window go back.
+    `commits` are those that no event stands for, oldest first. `found` is the data version that Dagster has; empty: none.
     """
 
-    commit: StagedCommit
-    parts: frozenset[str]
-    newer: Mapping[str, str] = field(default_factory=dict)
+    part: str
+    commits: tuple[StagedCommit, ...]
+    found: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
-    """`events` were written again for `commits`; everything up to table version `verified` is mirrored."""
+class Pass:
+    """What a call did: `events` written for `commits`. Everything up to table version `verified` is mirrored.
+
+    `again_in` is how many seconds later there is more to do; None when nothing is left.
+    """
 
     verified: int
-    commits: int
-    events: int
+    commits: int = 0
+    events: int = 0
+    again_in: float | None = None
 
 
-def log(consumer: Consumer, commit: StagedCommit, emit: Callable[[Event], None], clock: Clock | None = None) -> int:
-    """Write all of a commit's events with `emit`; returns how many. The same commit gives the same events again."""
-    return _write(consumer, Missing(commit, parts_of(commit)), emit, clock or SystemClock())
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """How far the mirror is, kept beside the events: whoever wipes Dagster's storage gets a full comparison.
 
-
-def parts_of(commit: StagedCommit) -> frozenset[str]:
-    """What a commit's events are about: its windows, and `DEAD_LETTERS` and `LOST` where it has any."""
-    extra = {DEAD_LETTERS: commit.dead_letters > 0, LOST: bool(commit.lost)}
-    return frozenset(commit.windows) | {part for part, there in extra.items() if there}
-
-
-def partition_of(consumer: Consumer, window: str, clock: Clock) -> str | None:
-    """The window as a Dagster partition; None when it is before the first one or in the future.
-
-    Such windows are staged like any other. Dagster has no partition to show for them, so their events have none and name
-    the window in their metadata.
+    `goal` is the table version that an unfinished pass is to reach, `at` when the last event was written.
     """
-    every = consumer.config.window.every
-    now = datetime.fromtimestamp(clock.time(), UTC).strftime(partition_format(every))
-    return window if first_partition(consumer) <= window <= now else None
+
+    table: str = ""
+    version: int = -1
+    goal: int = -1
+    at: float = 0.0
 
 
-def partition_format(every: str) -> str:
-    """How a window's key is written."""
-    return "%Y-%m-%d-%H" if every == "hour" else "%Y-%m-%d"
+def catch_up(
+    instance: dg.DagsterInstance,
+    consumer: Consumer,
+    emit: Callable[[Event], None],
+    clock: Clock,
+    seconds: float | None = None,
+    full: bool = False,
+) -> Pass:
+    """Write the events that are missing with `emit`, unless somebody did within the last minute or is doing it.
 
-
-def first_partition(consumer: Consumer) -> str:
-    """The key of the first window that Dagster has a partition for."""
-    window = consumer.config.window
-    day = window.first or ("2020-01-01" if window.every == "hour" else "2000-01-01")
-    return f"{day}-00" if window.every == "hour" else day
-
-
-def missing(
-    instance: dg.DagsterInstance, consumer: Consumer, after_version: int = -1, clock: Clock | None = None
-) -> list[Missing]:
-    """The commits above a table version whose events are not all there, oldest first.
-
-    A young commit of a run that is still alive is left out: its member is about to write them.
+    Costs milliseconds when there is nothing new. Stops after `seconds`, and after an interruption of any kind the next call goes
+    on at once. `full` compares every window that the log names, which finds events that were wiped or reported by hand.
     """
-    found, _ = _compare(instance, consumer, commits(consumer.staged, after_version), clock or SystemClock())
-    return found
-
-
-def repair(instance: dg.DagsterInstance, consumer: Consumer, clock: Clock | None = None) -> Repaired:
-    """Write the events that are missing, from where the last repair ended. Cheap when nothing is missing."""
-    clock = clock or SystemClock()
     if not DeltaTable.is_deltatable(str(consumer.staged)):
-        return Repaired(-1, 0, 0)
+        return Pass(-1)
+    if full:
+        distrust(instance, consumer)
+    elif not _has_news(consumer.staged, _load(instance, consumer).version):
+        return Pass(_load(instance, consumer).version)
+    with _turn(consumer.staged) as ours:
+        cursor = _load(instance, consumer)
+        wait = cursor.at + EVERY_SECONDS - clock.time()
+        if not ours:
+            return Pass(cursor.version, again_in=EVERY_SECONDS)
+        # A time in the future is another clock's: it holds nobody up.
+        if cursor.goal <= cursor.version and 0 < wait <= EVERY_SECONDS:
+            return Pass(cursor.version, again_in=wait)
+        return _pass(instance, consumer, emit, clock, cursor, seconds)
+
+
+def compare(
+    instance: dg.DagsterInstance, consumer: Consumer, clock: Clock, log: Sequence[StagedCommit] | None = None
+) -> list[Behind]:
+    """Every part whose newest event is not of its newest commit, longest behind first. `log` are all commits, where at hand.
+
+    Events of the last two minutes may be on their way: those who ask after faults leave out what is `young`.
+    """
+    return _behind(instance, consumer, commits(consumer.staged) if log is None else log, clock)
+
+
+def young(behind: Behind, clock: Clock) -> bool:
+    """Whether the next pass may still be about to write this, so that nothing is wrong yet."""
+    return clock.time() - behind.commits[0].committed_at_ms / 1000 < GRACE_SECONDS
+
+
+def wrote(instance: dg.DagsterInstance, consumer: Consumer, clock: Clock) -> None:
+    """Events of the windows were written elsewhere: the next pass is a minute from now."""
+    _save(instance, consumer, replace(_load(instance, consumer), at=clock.time()))
+
+
+def distrust(instance: dg.DagsterInstance, consumer: Consumer) -> None:
+    """Make the next pass compare everything."""
+    _save(instance, consumer, replace(_load(instance, consumer), version=-1, goal=-1))
+
+
+def _pass(
+    instance: dg.DagsterInstance,
+    consumer: Consumer,
+    emit: Callable[[Event], None],
+    clock: Clock,
+    cursor: _Cursor,
+    seconds: float | None,
+) -> Pass:
     table = DeltaTable(consumer.staged)
-    after = _verified(instance, consumer, table)
-    lacking, waiting = _compare(instance, consumer, commits(table, after), clock)
-    written = sum(_write(consumer, lack, instance.report_runless_asset_event, clock) for lack in lacking)
-    verified = min(waiting) - 1 if waiting else table.version()
-    if verified != after:
-        _set_verified(instance, consumer, table, verified)
-    return Repaired(verified, len(lacking), written)
+    cursor = _aimed(cursor, table)
+    # What came after an unfinished pass began waits for the next one: a window that has its event already gets no second one.
+    log = [commit for commit in commits(table, cursor.version) if commit.version <= cursor.goal]
+    behind = _behind(instance, consumer, log, clock)
+    held, told = _held(table, [each.part for each in behind]), completeness.marks(instance, consumer)
+    began, done = clock.monotonic(), 0
+    while done < len(behind) and (seconds is None or clock.monotonic() - began < seconds):
+        if not done:
+            _save(instance, consumer, replace(cursor, at=clock.time()))
+        emit(_event(consumer, behind[done], held, told, clock))
+        done += 1
+    unfinished = done < len(behind)
+    cursor = replace(cursor, version=cursor.version if unfinished else cursor.goal, at=clock.time() if done else cursor.at)
+    _save(instance, consumer, cursor)
+    versions = {commit.version for each in behind[:done] for commit in each.commits}
+    return Pass(cursor.version, len(versions), done, _left(cursor, table, unfinished))
 
 
-def distrust(instance: dg.DagsterInstance, consumer: Consumer, version: int) -> None:
-    """Make the next repair look at everything from this table version on."""
-    table = DeltaTable(consumer.staged)
-    if _verified(instance, consumer, table) >= version:
-        _set_verified(instance, consumer, table, version - 1)
+def _aimed(cursor: _Cursor, table: DeltaTable) -> _Cursor:
+    """The cursor of this table with a goal: that of a pass which was not finished, else the loaded version."""
+    table_id, newest = str(table.metadata().id), table.version()
+    if cursor.table != table_id or cursor.version > newest:
+        return _Cursor(table_id, -1, newest, cursor.at)
+    return cursor if cursor.version < cursor.goal <= newest else replace(cursor, goal=newest)
 
 
-def _compare(
-    instance: dg.DagsterInstance, consumer: Consumer, log: list[StagedCommit], clock: Clock
-) -> tuple[list[Missing], list[int]]:
-    """What is missing, and the versions that are not missed yet because their member is alive."""
-    wanted = [commit for commit in log if parts_of(commit)]
-    if not wanted:
-        return [], []
-    since = min(commit.committed_at_ms for commit in wanted) / 1000 - _CLOCK_SKEW_SECONDS
-    seen = _Seen(instance, consumer, since)
-    lacking: list[Missing] = []
-    waiting: list[int] = []
-    for commit in wanted:
-        parts = parts_of(commit) - seen.parts[commit.commit_id]
-        if not parts:
-            continue
-        if clock.time() - commit.committed_at_ms / 1000 < GRACE_SECONDS and _is_active(instance, commit.member):
-            waiting.append(commit.version)
+def _left(cursor: _Cursor, table: DeltaTable, unfinished: bool) -> float | None:
+    if unfinished:
+        return 0.0
+    return EVERY_SECONDS if cursor.goal < table.version() else None
+
+
+def _behind(instance: dg.DagsterInstance, consumer: Consumer, log: Sequence[StagedCommit], clock: Clock) -> list[Behind]:
+    parts = by_part(consumer, log, clock)
+    found = marks(instance, consumer, parts)
+    lacking = []
+    for part, touched in parts.items():
+        mirrored = found.get(part, frozenset())
+        places = [place for place, commit in enumerate(touched) if data_version(commit) in mirrored]
+        rest = touched[places[-1] + 1 :] if places else touched
+        if rest:
+            lacking.append(Behind(part, tuple(rest), max(mirrored, default="")))
+    return sorted(lacking, key=lambda each: each.commits[-1].version)
+
+
+def _event(consumer: Consumer, behind: Behind, held: Mapping[str, Held], told: completeness.Marks, clock: Clock) -> Event:
+    name, part, since = consumer.name, behind.part, behind.commits
+    if part == DEAD_LETTERS:
+        return dead_letters_event(name, since, summary_metadata(consumer))
+    if part == LOST:
+        return lost_event(name, since)
+    if part == MOVED:
+        return moved_event(name, since)
+    if part == OUTSIDE:
+        windows = sorted({w for commit in since for w in commit.windows if not has_partition(consumer, w, clock)})
+        return outside_event(name, since, windows)
+    return window_event(name, since, part, held.get(part), told(part, since[-1]))
+
+
+def _held(table: DeltaTable, windows: Sequence[str]) -> dict[str, Held]:
+    """What the active files of these windows are, from the loaded snapshot alone."""
+    added = pa.table(table.get_add_actions(flatten=True))
+    files = pa.table(
+        {
+            "window": added[f"partition.{WINDOW}"],
+            "rows": added["num_records"],
+            "small": pc.cast(pc.less(added["size_bytes"], SMALL_FILE_BYTES), pa.int64()),
+        }
+    )
+    files = files.filter(pc.is_in(files["window"], pa.array(windows, files["window"].type)))
+    sums = files.group_by("window").aggregate([("rows", "sum"), ("small", "count"), ("small", "sum")]).to_pylist()
+    return {row["window"]: Held(row["rows_sum"] or 0, row["small_count"], row["small_sum"]) for row in sums}
+
+
+def _has_news(table: Path, verified: int) -> bool:
+    """Whether there is a commit after a version, or the version is not of this table. Looks at two names of files."""
+    log = table / "_delta_log"
+    return (log / f"{verified + 1:020d}.json").exists() or not (log / f"{verified:020d}.json").exists()
+
+
+@contextmanager
+def _turn(table: Path) -> Iterator[bool]:
+    """Whether it is ours to make a pass; ends with the process."""
+    with (table / "_mirror.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
         else:
-            lacking.append(Missing(commit, parts, seen.newer_than(commit, parts)))
-    return lacking, waiting
+            yield True
 
 
-class _Seen:
-    """The events that Dagster has: the parts of each commit, and the newest commit of each window."""
-
-    def __init__(self, instance: dg.DagsterInstance, consumer: Consumer, since: float) -> None:
-        self.parts: dict[str, set[str]] = defaultdict(set)
-        self._newest: dict[str, tuple[int, str]] = {}
-        for event in _events(instance.fetch_materializations, staged_key(consumer.name), since):
-            self._add(event, _text(event, "window"))
-        for event in _events(instance.fetch_materializations, dead_letters_key(consumer.name), since):
-            self._add(event, DEAD_LETTERS)
-        for event in _events(instance.fetch_observations, staged_key(consumer.name), since):
-            self._add(event, LOST)
-
-    def _add(self, event: dg.AssetMaterialization | dg.AssetObservation, part: str) -> None:
-        self.parts[_text(event, "commit_id")].add(part)
-        version = event.metadata.get("delta_version")
-        if isinstance(version, dg.IntMetadataValue) and version.value is not None:
-            mark = (version.value, (event.tags or {}).get(DATA_VERSION, ""))
-            self._newest[part] = max(mark, self._newest.get(part, (-1, "")))
-
-    def newer_than(self, commit: StagedCommit, parts: Iterable[str]) -> dict[str, str]:
-        marks = {part: self._newest.get(part, (-1, "")) for part in parts}
-        return {part: mark for part, (version, mark) in marks.items() if version > commit.version}
+def _load(instance: dg.DagsterInstance, consumer: Consumer) -> _Cursor:
+    key = _key(consumer)
+    text = instance.daemon_cursor_storage.get_cursor_values({key}).get(key, "")
+    try:
+        raw = json.loads(text or "{}")
+        return _Cursor(str(raw["table"]), int(raw["version"]), int(raw["goal"]), float(raw["at"]))
+    except (ValueError, KeyError, TypeError):
+        return _Cursor()
 
 
-def _events(
-    fetch: Callable[..., dg.EventRecordsResult], key: dg.AssetKey, since: float
-) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
-    cursor: str | None = None
-    while True:
-        page = fetch(dg.AssetRecordsFilter(asset_key=key, after_timestamp=since), limit=_PAGE, cursor=cursor)
-        for record in page.records:
-            if event := record.asset_materialization or record.asset_observation:
-                yield event
-        if not page.has_more:
-            return
-        cursor = page.cursor
+def _save(instance: dg.DagsterInstance, consumer: Consumer, cursor: _Cursor) -> None:
+    instance.daemon_cursor_storage.set_cursor_values({_key(consumer): json.dumps(asdict(cursor))})
 
 
-def _text(event: dg.AssetMaterialization | dg.AssetObservation, key: str) -> str:
-    value = event.metadata.get(key)
-    return str(value.value) if value is not None else ""
-
-
-def _write(consumer: Consumer, lack: Missing, emit: Callable[[Event], None], clock: Clock) -> int:
-    commit = lack.commit
-    for part in sorted(lack.parts):
-        if part == DEAD_LETTERS:
-            emit(dead_letters_event(consumer.name, commit))
-        elif part == LOST:
-            emit(lost_event(consumer.name, commit))
-        else:
-            version = lack.newer.get(part) or data_version(commit)
-            emit(window_event(consumer.name, commit, part, partition_of(consumer, part, clock), version))
-    return len(lack.parts)
-
-
-def _is_active(instance: dg.DagsterInstance, member: str) -> bool:
-    run = instance.get_run_by_id(member)
-    return run is not None and run.status in _ACTIVE
-
-
-def _cursor_key(consumer: Consumer) -> str:
+def _key(consumer: Consumer) -> str:
     return f"weir/mirrored/{consumer.name}"
-
-
-def _verified(instance: dg.DagsterInstance, consumer: Consumer, table: DeltaTable) -> int:
-    # Kept beside the events, in Dagster's own storage: whoever wipes that gets a full comparison.
-    key = _cursor_key(consumer)
-    table_id, _, version = instance.daemon_cursor_storage.get_cursor_values({key}).get(key, "").rpartition("@")
-    return int(version) if table_id == str(table.metadata().id) and int(version) <= table.version() else -1
-
-
-def _set_verified(instance: dg.DagsterInstance, consumer: Consumer, table: DeltaTable, version: int) -> None:
-    instance.daemon_cursor_storage.set_cursor_values({_cursor_key(consumer): f"{table.metadata().id}@{version}"})
