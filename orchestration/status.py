@@ -1,20 +1,45 @@
-"""Where every consumer stands: the topic's watermarks, the table's positions, the group's offsets, and the tables themselves."""
+"""Where every consumer stands: the topic's watermarks, the table's positions, the group's offsets, the tables themselves, and
+what Dagster knows of it. Asks Kafka and reads logs; what Dagster knows is handed in, so that `weir status` works without it.
+"""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from consumers.brokers.admin import KafkaAdmin
 from consumers.config import Consumer
 from consumers.errors import WeirError
 from consumers.staging.log import commits
 from consumers.staging.positions import committed_positions
-from consumers.types import Watermarks
+from consumers.types import TopicPartition, Watermarks
 
 _RECENT = 20
+COLUMNS = {
+    "consumer": "string",
+    "topic": "string",
+    "members": "string",
+    "lag": "int",
+    "time lag": "string",
+    "complete through": "string",
+    "rows": "int",
+    "files": "int",
+    "dead letters": "int",
+    "last commit": "string",
+    "state": "string",
+}
+"""The columns of the table of all consumers, with Dagster's types. `dead letters` are those that no replay has made rows."""
+
+
+class Asked(Protocol):
+    """What is asked of a cluster."""
+
+    def watermarks(self, topic: str) -> dict[TopicPartition, Watermarks]: ...
+
+    def group_offsets(self, group: str, topic: str) -> dict[TopicPartition, int]: ...
 
 
 @dataclass(frozen=True)
@@ -45,8 +70,27 @@ class TableStatus:
 
 
 @dataclass(frozen=True)
+class Running:
+    """What Dagster knows of a consumer. `members` are runs that are not over, of `wanted`; `on`: its sensor is switched on.
+
+    `time_lag` is for how many seconds the oldest record has waited; every record up to the event time `valid_through` (seconds
+    since the epoch) is staged. None where it is not known.
+    """
+
+    members: int
+    wanted: int
+    on: bool
+    time_lag: float | None = None
+    valid_through: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class ConsumerStatus:
-    """A consumer. `error` says why its partitions are not known; `last_commit_ms` is since the epoch."""
+    """A consumer. `error` says why its partitions are not known; `last_commit_ms` is since the epoch.
+
+    `unresolved` are dead letters that no replay has made rows. `running` is None where Dagster was not asked.
+    """
 
     name: str
     topic: str
@@ -55,6 +99,8 @@ class ConsumerStatus:
     dead_letters: TableStatus | None
     last_commit_ms: int | None
     error: str | None = None
+    unresolved: int = 0
+    running: Running | None = None
 
     @property
     def lag(self) -> int:
@@ -65,10 +111,48 @@ class ConsumerStatus:
     def problems(self) -> list[str]:
         """What is wrong, in words; empty while all is well."""
         gone = [f"{self.name}: {self.topic}/{p.partition}: {p.gone}" for p in self.partitions if p.gone]
-        return [*([self.error] if self.error else []), *gone]
+        stopped = [f"{self.name}: {self.running.problem}"] if self.running is not None and self.running.problem else []
+        return [*([self.error] if self.error else []), *gone, *stopped]
+
+    @property
+    def state(self) -> str:
+        """What the consumer does, in words."""
+        if any(p.gone for p in self.partitions):
+            return "offsets are gone"
+        if self.error:
+            return "not known"
+        if self.running is not None and self.running.problem:
+            return "waits for a person"
+        if self.running is not None and self.running.members:
+            return "running"
+        done = "caught up" if self.lag == 0 else "records wait"
+        return f"{done}, sensor switched off" if self.running is not None and not self.running.on else done
 
 
-def consumer_status(consumer: Consumer, admin: KafkaAdmin | WeirError) -> ConsumerStatus:
+def row(status: ConsumerStatus) -> tuple[str | int, ...]:
+    """A consumer's line in the table of all consumers, in the order of `COLUMNS`; `-` is not known, as is a lag of -1."""
+    running, staged = status.running, status.staged
+    return (
+        status.name,
+        status.topic,
+        f"{running.members}/{running.wanted}" if running is not None else "-",
+        -1 if status.error else status.lag,
+        _seconds(running.time_lag if running is not None else None),
+        moment(running.valid_through if running is not None else None),
+        staged.rows if staged is not None else 0,
+        staged.files if staged is not None else 0,
+        status.unresolved,
+        moment(None if status.last_commit_ms is None else status.last_commit_ms / 1000),
+        status.state,
+    )
+
+
+def moment(seconds: float | None) -> str:
+    """A time since the epoch for people."""
+    return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def consumer_status(consumer: Consumer, admin: Asked | WeirError, running: Running | None = None) -> ConsumerStatus:
     """Look at Kafka and at the tables. Why Kafka cannot be asked is told in `error`; the tables are shown all the same."""
     error: str | None = None
     partitions: tuple[PartitionStatus, ...] = ()
@@ -86,6 +170,8 @@ def consumer_status(consumer: Consumer, admin: KafkaAdmin | WeirError) -> Consum
         dead_letters=table_status(consumer.dead_letters),
         last_commit_ms=_last_commit(consumer.staged),
         error=error,
+        unresolved=_unresolved(consumer.dead_letters),
+        running=running,
     )
 
 
@@ -104,7 +190,7 @@ def table_status(path: Path) -> TableStatus | None:
     )
 
 
-def _partitions(consumer: Consumer, admin: KafkaAdmin) -> tuple[PartitionStatus, ...]:
+def _partitions(consumer: Consumer, admin: Asked) -> tuple[PartitionStatus, ...]:
     topic = consumer.config.topic
     marks = admin.watermarks(topic)
     group = admin.group_offsets(consumer.group, topic)
@@ -129,6 +215,23 @@ def _gone(position: int | None, mark: Watermarks) -> str:
     if position < mark.low:
         return f"offsets {position} to {mark.low - 1} are gone from the topic (retention)"
     return f"the topic ends at {mark.high}, before the committed {position}: it was recreated or cut short"
+
+
+def _unresolved(dead_letters: Path) -> int:
+    """Dead letters that were not resolved, from the log's statistics."""
+    if not DeltaTable.is_deltatable(str(dead_letters)):
+        return 0
+    files = pa.table(DeltaTable(dead_letters).get_add_actions(flatten=True))
+    nulls = "null_count._resolved_at"
+    # Files from before there were replays have no such column: all of theirs is unresolved.
+    open_ = pc.coalesce(files[nulls], files["num_records"]) if nulls in files.column_names else files["num_records"]
+    return _sum(open_)
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _last_commit(staged: Path) -> int | None:

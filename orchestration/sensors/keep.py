@@ -1,26 +1,36 @@
-"""The sensor of a consumer: keeps its members alive, mends its mirror, and asks for its checks when commits have settled.
+"""The sensor of a consumer: keeps its members alive, ends dead ones, mends its mirror, and asks for its checks when commits have
+settled.
 
 A tick only looks: no record is read in it, and no question to Kafka takes longer than five seconds.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.storage.tags import PRIORITY_TAG
+from dagster._utils.schedules import is_valid_cron_string
 
 from consumers.clock import Clock, SystemClock
 from consumers.config import Consumer
 from consumers.errors import BrokerError
 from consumers.staging.log import StagedCommit
-from orchestration import mirror
+from consumers.types import Positions, TopicPartition, Watermarks
+from orchestration import completeness, heartbeat, mirror
 from orchestration.catalog import check_job_name, ingestion_job_name, ingestion_run_config
 from orchestration.local.errors import LocalError
 from orchestration.resources.kafka import KafkaResource
-from orchestration.sensors.decision import Facts, decide
-from orchestration.sensors.facts import admin, next_offsets, recent_commits, runs_of, total_lag
+from orchestration.sensors import modes
+from orchestration.sensors.decision import Decision, Facts, Work, decide
+from orchestration.sensors.facts import Watermarked, admin, next_offsets, recent_commits, total_lag
+from orchestration.sensors.modes import Plan
+from orchestration.sensors.runs import Records, blocked, end_dead, records_of, runs_of
+from orchestration.sensors.waiting import urgent
 
 INTERVAL_SECONDS = 15
+URGENT_PRIORITY = "10"
 SETTLED_SECONDS = 10.0
 """The checks run when no commit came for this long..."""
 CHECK_AT_LEAST_SECONDS = 600.0
@@ -28,29 +38,45 @@ CHECK_AT_LEAST_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Checked:
-    """The sensor's cursor: the commit that the last checks were asked for, and when (seconds since the epoch)."""
+class Memory:
+    """The sensor's cursor: the commit that checks were last asked for, when (seconds since the epoch), and a schedule's plan."""
 
     commit_id: str = ""
     at: float = 0.0
+    plan: Plan = field(default_factory=Plan)
 
     @staticmethod
-    def parse(cursor: str | None) -> "Checked":
+    def parse(cursor: str | None) -> "Memory":
         """From the cursor; an absent or foreign one is a fresh start."""
         try:
             raw = json.loads(cursor or "{}")
-            return Checked(str(raw["commit_id"]), float(raw["at"]))
-        except (ValueError, KeyError, TypeError):
-            return Checked()
+            plan = raw["plan"]
+            goal = {str(tp): int(offset) for tp, offset in plan["goal"].items()}
+            return Memory(str(raw["commit_id"]), float(raw["at"]), Plan(float(plan["seen"]), goal))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return Memory()
 
     def to_json(self) -> str:
         """The cursor."""
-        return json.dumps({"commit_id": self.commit_id, "at": self.at})
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a tick saw of the cluster: the watermarks, and after them where members would start to read."""
+
+    kafka: Watermarked
+    marks: Mapping[TopicPartition, Watermarks]
+    positions: Positions
 
 
 def keep_sensor(consumer: Consumer, ingestion: dg.JobDefinition, checking: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
-    """The sensor `keep_<name>`."""
+    """The sensor `keep_<name>`. Raises DagsterInvalidDefinitionError for a schedule that is no cron line."""
     config = consumer.config
+    if config.schedule is not None and not is_valid_cron_string(config.schedule):
+        raise dg.DagsterInvalidDefinitionError(
+            f"consumer {consumer.name}: schedule: '{config.schedule}' is no cron line of five parts, such as '0 * * * *'"
+        )
 
     @dg.sensor(
         name=f"keep_{consumer.name}",
@@ -60,32 +86,62 @@ def keep_sensor(consumer: Consumer, ingestion: dg.JobDefinition, checking: Unres
         description=f"Keeps {config.members} members of {consumer.group} ({config.mode}) alive, mends the mirror, runs checks",
     )
     def keep(context: dg.SensorEvaluationContext, kafka: KafkaResource) -> dg.SensorResult:
-        return tick(context.instance, consumer, kafka, context.cursor, SystemClock())
+        switched_on = context.last_sensor_start_time or 0.0
+        return tick(context.instance, consumer, kafka, context.cursor, SystemClock(), switched_on, context.log.info)
 
     return keep
 
 
 def tick(
-    instance: dg.DagsterInstance, consumer: Consumer, kafka: KafkaResource, cursor: str | None, clock: Clock
+    instance: dg.DagsterInstance,
+    consumer: Consumer,
+    kafka: KafkaResource,
+    cursor: str | None,
+    clock: Clock,
+    switched_on: float = 0.0,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dg.SensorResult:
-    """One evaluation: what to start, or a reason with numbers."""
+    """One evaluation: what to start, or a reason with numbers.
+
+    `switched_on` is when the sensor was (seconds since the epoch). `say` gets the reason, whatever it is: Dagster shows none of a
+    tick that asks for runs.
+    """
     set_pool_limit(instance, consumer)
-    repaired = mirror.repair(instance, consumer, clock)
-    recent = recent_commits(consumer, repaired.verified)
-    checks, checked = checks_due(consumer, recent, Checked.parse(cursor), clock)
+    records = records_of(instance, consumer)
+    if dead := end_dead(instance, consumer, records, clock):
+        records = records_of(instance, consumer)
+    done = [*dead, *_mirrored(instance, consumer, clock)]
+    recent = recent_commits(consumer)
+    checks, memory = checks_due(consumer, recent, Memory.parse(cursor), clock)
+    events: tuple[dg.AssetMaterialization, ...] = ()
     try:
-        facts = _facts(instance, consumer, kafka, recent, clock)
+        client = admin(kafka.connection())
+        marks = client.watermarks(consumer.config.topic)
+        seen = Seen(client, marks, next_offsets(client, consumer, marks))
+        facts, plan = _facts(instance, consumer, seen, records, recent, memory.plan, switched_on, clock)
+        decision, memory = decide(consumer.name, facts), replace(memory, plan=plan)
+        advanced = completeness.advance(instance, consumer, marks, seen.positions, clock)
+        done, events = [*done, advanced.sentence], advanced.events
+        if events:
+            mirror.wrote(instance, consumer, clock)
     except (BrokerError, LocalError) as error:
-        return _result(checks, [], f"Kafka cannot be reached: {error}", checked)
-    decision = decide(consumer.name, facts)
-    mended = f"; mirrored {repaired.commits} commits whose events were lost" if repaired.events else ""
-    members = [_member(consumer, key) for key in decision.run_keys]
-    return _result(checks, members, decision.reason + mended, checked)
+        decision = Decision((), f"Kafka cannot be reached: {error}")
+    for run in decision.leave:
+        heartbeat.tell_to_leave(instance, run, f"{consumer.config.members} members are wanted, and there are more")
+    if decision.run_keys and urgent(instance, consumer.name):
+        done.append("they go first, because the topic's retention is about to take what waits")
+    reason = "; ".join([decision.reason, *done])
+    say(reason)
+    requests = [*(_member(instance, consumer, key) for key in decision.run_keys), *checks]
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=None if requests else dg.SkipReason(reason),
+        cursor=memory.to_json(),
+        asset_events=events,
+    )
 
 
-def checks_due(
-    consumer: Consumer, recent: list[StagedCommit], last: Checked, clock: Clock
-) -> tuple[list[dg.RunRequest], Checked]:
+def checks_due(consumer: Consumer, recent: list[StagedCommit], last: Memory, clock: Clock) -> tuple[list[dg.RunRequest], Memory]:
     """The run of the checks, if there is something new to check, and what to remember."""
     if not recent or recent[-1].commit_id == last.commit_id:
         return [], last
@@ -94,53 +150,81 @@ def checks_due(
     if not settled and clock.time() - last.at < CHECK_AT_LEAST_SECONDS:
         return [], last
     job = check_job_name(consumer.name)
-    return [dg.RunRequest(run_key=f"{job}/{newest.commit_id}", job_name=job)], Checked(newest.commit_id, clock.time())
+    request = dg.RunRequest(run_key=f"{job}/{newest.commit_id}", job_name=job)
+    return [request], replace(last, commit_id=newest.commit_id, at=clock.time())
+
+
+def pool_limit(consumer: Consumer) -> int:
+    """How many members may run at once: as many as are wanted, and a successor beside each while it takes over."""
+    return 2 * consumer.config.members
 
 
 def set_pool_limit(instance: dg.DagsterInstance, consumer: Consumer) -> None:
-    """Let as many members run at once as the definition wants. Does nothing where storage knows no pools, or the limit stands."""
-    pool = ingestion_job_name(consumer.name)
+    """Set the limit of the consumer's pool. Does nothing where storage knows no pools, or the limit stands."""
+    pool, limit = ingestion_job_name(consumer.name), pool_limit(consumer)
     storage = instance.event_log_storage
     if not storage.supports_global_concurrency_limits:
         return
     known = {limit.name: limit.limit for limit in storage.get_pool_limits()}
-    if known.get(pool) != consumer.config.members:
-        storage.set_concurrency_slots(pool, consumer.config.members)
+    if known.get(pool) != limit:
+        storage.set_concurrency_slots(pool, limit)
+
+
+def _mirrored(instance: dg.DagsterInstance, consumer: Consumer, clock: Clock) -> list[str]:
+    emit = instance.report_runless_asset_event
+    passed = mirror.catch_up(instance, consumer, emit, clock, seconds=mirror.SENSOR_SECONDS)
+    return [f"mirrored {passed.commits} commits with {passed.events} events"] if passed.events else []
 
 
 def _facts(
-    instance: dg.DagsterInstance, consumer: Consumer, kafka: KafkaResource, recent: list[StagedCommit], clock: Clock
-) -> Facts:
-    client = admin(kafka.connection())
-    marks = client.watermarks(consumer.config.topic)
-    positions = next_offsets(client, consumer, marks)
+    instance: dg.DagsterInstance,
+    consumer: Consumer,
+    seen: Seen,
+    records: Records,
+    recent: list[StagedCommit],
+    plan: Plan,
+    switched_on: float,
+    clock: Clock,
+) -> tuple[Facts, Plan]:
+    plan, work = _work(consumer, seen, plan, clock)
     working = frozenset(commit.member for commit in recent if commit.kind == "batch")
-    runs = runs_of(instance, consumer, ingestion_job_name(consumer.name), working, clock)
-    return Facts(
+    runs = runs_of(instance, consumer, records, working, switched_on, clock)
+    queued = any(member.state == "queued" for member in runs.members)
+    facts = Facts(
         wanted=consumer.config.members,
-        mode=consumer.config.mode,
-        alive=runs.alive,
-        lag=total_lag(marks, positions),
+        members=runs.members,
+        work=work,
+        lag=total_lag(seen.marks, seen.positions),
         version=recent[-1].version if recent else -1,
         newest_run=runs.newest,
         failures=runs.failures,
         seconds_since_failure=runs.seconds_since_failure,
         last_error=runs.last_error,
+        paused=runs.paused,
+        blocked=blocked(instance, consumer, runs.members) if queued else "",
     )
+    return facts, plan
 
 
-def _member(consumer: Consumer, key: str) -> dg.RunRequest:
+def _work(consumer: Consumer, seen: Seen, plan: Plan, clock: Clock) -> tuple[Plan, Work]:
+    """Whether members are to work now. What an open transaction holds back cannot be read, so it starts nobody."""
+    config, positions = consumer.config, seen.positions
+    if config.mode == "continuous":
+        return plan, modes.ALWAYS
+    stable = seen.kafka.stable_watermarks(positions)
+    if config.schedule is not None:
+        return modes.scheduled(config.schedule, plan, {tp: mark.high for tp, mark in stable.items()}, positions, clock.time())
+    lag, seconds = total_lag(stable, positions), config.on_lag.seconds
+    overdue = False
+    if seconds is not None and 0 < lag < config.on_lag.records:
+        overdue = modes.overdue(positions, seen.kafka.offsets_at(config.topic, int((clock.time() - seconds) * 1000)))
+    return plan, modes.on_lag(config.on_lag, lag, overdue)
+
+
+def _member(instance: dg.DagsterInstance, consumer: Consumer, key: str) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=key,
         job_name=ingestion_job_name(consumer.name),
-        run_config=ingestion_run_config(consumer.name, until_caught_up=consumer.config.mode == "on_lag"),
-    )
-
-
-def _result(checks: list[dg.RunRequest], members: list[dg.RunRequest], reason: str, checked: Checked) -> dg.SensorResult:
-    requests = [*members, *checks]
-    return dg.SensorResult(
-        run_requests=requests,
-        skip_reason=None if requests else dg.SkipReason(reason),
-        cursor=checked.to_json(),
+        run_config=ingestion_run_config(consumer.name, until_caught_up=consumer.config.mode != "continuous"),
+        tags={PRIORITY_TAG: URGENT_PRIORITY} if urgent(instance, consumer.name) else None,
     )

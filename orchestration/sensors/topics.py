@@ -1,34 +1,53 @@
-"""The sensor that observes the topics: watermarks, and the lag of every consumer, when any of them moved.
+"""The sensor that looks at the topics: watermarks and every consumer's lag, how long records wait, and whether some are about to
+be lost. It also keeps the table of all consumers.
 
-One sensor for all, so that a topic with several consumers is observed once, at most once a minute.
+One sensor for all, so that a topic with several consumers is asked once, at most once a minute. It starts nothing, and is on from
+the beginning: lag matters most while nothing is running.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import dagster as dg
 
+from consumers.brokers.options import KafkaOptions
+from consumers.clock import Clock, SystemClock
 from consumers.config import Consumer
-from consumers.errors import BrokerError
+from consumers.errors import BrokerError, WeirError
 from consumers.types import TopicPartition, Watermarks
 from orchestration.local.errors import LocalError
-from orchestration.mirror_events import DATA_VERSION, topic_key
+from orchestration.mirror_events import DATA_VERSION, table, topic_key
+from orchestration.platform_asset import consumers_table, running
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors.facts import Watermarked, admin, next_offsets, total_lag
+from orchestration.sensors.retention import Keeps
+from orchestration.sensors.waiting import watch
+from orchestration.status import consumer_status
 
 INTERVAL_SECONDS = 60
-_COLUMNS = ("consumer", "partition", "low", "high", "position", "lag")
+_COLUMNS = {"consumer": "string", "partition": "int", "low": "int", "high": "int", "position": "int", "lag": "int"}
+_ALL = ""
+"""In the cursor, beside the topics: the table of all consumers."""
+AssetEvent = dg.AssetObservation | dg.AssetMaterialization | dg.AssetCheckEvaluation
+
+
+class Asked(Watermarked, Protocol):
+    """What the sensor asks of a cluster."""
+
+    def topic_config(self, topic: str) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A topic as it was seen: watermarks, and by consumer the next offsets."""
+    """A topic as it was seen: watermarks, by consumer the next offsets, and what the topic keeps."""
 
     topic: str
     marks: Mapping[TopicPartition, Watermarks]
     positions: Mapping[str, Mapping[TopicPartition, int]]
+    keeps: Keeps = field(default_factory=Keeps)
 
     @property
     def data_version(self) -> str:
@@ -42,50 +61,67 @@ class Observed:
         return _digest([marks, [(c, sorted((str(tp), o) for tp, o in p.items())) for c, p in sorted(self.positions.items())]])
 
 
+@dataclass
+class _Seen:
+    """What a tick has found so far: events to write, words to say, what is shown of each topic, those that cannot be asked."""
+
+    events: list[AssetEvent] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    shown: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, WeirError] = field(default_factory=dict)
+
+
 def topics_sensor(consumers: Iterable[Consumer]) -> dg.SensorDefinition:
-    """The sensor `observe_topics`. It is on by default: lag matters most while nothing is running."""
+    """The sensor `observe_topics`."""
     known = list(consumers)
 
     @dg.sensor(
         name="observe_topics",
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Observes the Kafka topics when their watermarks or the consumers' positions moved.",
+        description="Observes the topics, judges how long records wait and what retention is about to take, shows all consumers.",
     )
     def observe(context: dg.SensorEvaluationContext, kafka: KafkaResource) -> dg.SensorResult:
-        return tick(known, kafka, context.cursor)
+        return tick(context.instance, known, kafka, context.cursor, SystemClock())
 
     return observe
 
 
-def tick(consumers: Sequence[Consumer], kafka: KafkaResource, cursor: str | None) -> dg.SensorResult:
-    """One evaluation: an observation of every topic that moved, and the lag of all in the skip reason."""
+def tick(
+    instance: dg.DagsterInstance,
+    consumers: Sequence[Consumer],
+    kafka: KafkaResource,
+    cursor: str | None,
+    clock: Clock,
+    ask: Callable[[KafkaOptions], Asked] = admin,
+) -> dg.SensorResult:
+    """One evaluation: an observation of every topic that moved, check outcomes that are due, and the lag of all in words."""
+    before, seen = _parse(cursor), _Seen()
     try:
-        client = admin(kafka.connection())
-    except LocalError as error:
-        return dg.SensorResult(skip_reason=dg.SkipReason(str(error)), cursor=cursor)
-    before, after = _parse(cursor), {}
-    events, words = [], []
+        client: Asked | WeirError = ask(kafka.connection())
+    except (BrokerError, LocalError) as error:
+        client = error
     for topic in sorted({consumer.config.topic for consumer in consumers}):
         try:
-            seen = look(client, topic, [c for c in consumers if c.config.topic == topic])
-        except BrokerError as error:
-            # One that does not answer is enough to know; the others would cost a timeout each.
-            words.append(str(error))
-            break
-        after[topic] = seen.state
-        words.append(f"{topic}: {_summary(seen)}")
-        if before.get(topic) != seen.state:
-            events.append(observation(seen))
-    return dg.SensorResult(
-        asset_events=events, skip_reason=dg.SkipReason("; ".join(words) or "no consumers"), cursor=json.dumps(before | after)
-    )
+            _topic(instance, client, topic, consumers, before, seen, clock)
+        except (BrokerError, LocalError) as error:
+            seen.failed[topic] = error
+            seen.words.append(str(error))
+            # A second question without an answer is enough to know; the others would cost a timeout each.
+            client = error if len(seen.failed) > 1 else client
+    known = running(instance, consumers, clock)
+    found = [consumer_status(each, seen.failed.get(each.config.topic, client), known[each.name]) for each in consumers]
+    event, seen.shown[_ALL] = consumers_table(found)
+    seen.events += [event] if before.get(_ALL) != seen.shown[_ALL] else []
+    reason = "; ".join(dict.fromkeys(seen.words)) or "no consumers"
+    return dg.SensorResult(asset_events=seen.events, skip_reason=dg.SkipReason(reason), cursor=json.dumps(before | seen.shown))
 
 
-def look(client: Watermarked, topic: str, readers: Sequence[Consumer]) -> Observed:
+def look(client: Asked, topic: str, readers: Sequence[Consumer]) -> Observed:
     """Ask Kafka and the tables. Raises BrokerError."""
     marks = client.watermarks(topic)
-    return Observed(topic, marks, {c.name: next_offsets(client, c, marks) for c in readers})
+    positions = {consumer.name: next_offsets(client, consumer, marks) for consumer in readers}
+    return Observed(topic, marks, positions, Keeps.of(client.topic_config(topic)))
 
 
 def observation(seen: Observed) -> dg.AssetObservation:
@@ -101,24 +137,39 @@ def observation(seen: Observed) -> dg.AssetObservation:
             "high_watermark": sum(mark.high for mark in seen.marks.values()),
             "low_watermark": sum(mark.low for mark in seen.marks.values()),
             "partitions": len(seen.marks),
-            "positions": dg.MetadataValue.table(_records(seen), _schema()),
+            "positions": table(_COLUMNS, _rows(seen)),
         },
         tags={DATA_VERSION: seen.data_version},
     )
 
 
-def _records(seen: Observed) -> list[dg.TableRecord]:
+def _topic(
+    instance: dg.DagsterInstance,
+    client: Asked | WeirError,
+    topic: str,
+    consumers: Sequence[Consumer],
+    before: Mapping[str, str],
+    seen: _Seen,
+    clock: Clock,
+) -> None:
+    """One topic and its readers. Raises BrokerError."""
+    if isinstance(client, WeirError):
+        raise client
+    readers = [consumer for consumer in consumers if consumer.config.topic == topic]
+    found = look(client, topic, readers)
+    seen.shown[topic] = found.state
+    seen.words.append(f"{topic}: {_summary(found)}")
+    seen.events += [observation(found)] if before.get(topic) != found.state else []
+    for consumer in readers:
+        seen.events += watch(instance, consumer, client, found.marks, found.positions[consumer.name], found.keeps, clock)
+
+
+def _rows(seen: Observed) -> list[tuple[str | int, ...]]:
     return [
-        dg.TableRecord(
-            dict(zip(_COLUMNS, (name, tp.partition, mark.low, mark.high, positions[tp], mark.high - positions[tp]), strict=True))
-        )
+        (name, tp.partition, mark.low, mark.high, positions[tp], mark.high - positions[tp])
         for name, positions in sorted(seen.positions.items())
         for tp, mark in sorted(seen.marks.items())
     ]
-
-
-def _schema() -> dg.TableSchema:
-    return dg.TableSchema(columns=[dg.TableColumn(name, "string" if name == "consumer" else "int") for name in _COLUMNS])
 
 
 def _summary(seen: Observed) -> str:
