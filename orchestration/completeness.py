@@ -30,8 +30,6 @@ EMPTY = "empty"
 """The data version of a window in which nothing happened."""
 _LOOK_AHEAD = 100
 _ROWS = "dagster/partition_row_count"
-_STANDING = (_ROWS, "active_files", "small_file_share", "delta_version", "commit_id", "schema_id")
-"""What stays as it is when a window becomes complete."""
 Marks = Callable[[str, StagedCommit], dict[str, dg.MetadataValue]]
 
 
@@ -183,14 +181,16 @@ def _says_complete(event: dg.AssetMaterialization) -> bool:
 def _complete_event(
     consumer: Consumer, progress: Progress, window: str, last: dg.AssetMaterialization | None
 ) -> dg.AssetMaterialization:
-    """Says that a window is complete: with the data version that it has, so that nothing downstream is computed again."""
+    """Says that a window is complete: its last event once more, with the data version that it has, so that nothing downstream is
+    computed again, and with its numbers, which the plots show.
+    """
     version = EMPTY if last is None else (last.tags or {}).get(DATA_VERSION, EMPTY)
-    same = {name: last.metadata[name] for name in _STANDING if name in last.metadata} if last is not None else {_ROWS: 0}
+    numbers = last.metadata if last is not None else {"rows": 0, "bytes": 0, "files": 0, _ROWS: 0}
     return dg.AssetMaterialization(
         asset_key=staged_key(consumer.name),
         partition=window,
         description="Complete: no record of this window is expected any more." + (" It has none." if last is None else ""),
-        metadata={"rows": 0, "bytes": 0, "files": 0, "window": window, **same, **_told(progress, window, consumer)},
+        metadata={**numbers, "window": window, **_told(progress, window, consumer)},
         tags={DATA_VERSION: version},
     )
 
