@@ -1,6 +1,7 @@
 """What one consumer is: the typed form of its YAML definition. Validation happens here and nowhere later."""
 
 import re
+from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -9,6 +10,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from consumers.membership import GroupSettings
+from consumers.paths import Leaf, parse, tree
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _SIMPLE: dict[str, pa.DataType] = {
@@ -27,6 +29,7 @@ _SIMPLE: dict[str, pa.DataType] = {
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 RAW_TYPES = ("binary", "string")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 def arrow_type(name: str) -> pa.DataType:
@@ -58,21 +61,30 @@ class _Strict(BaseModel):
 
 
 class Column(_Strict):
-    """A column of the staged table, read from the field of the same name."""
+    """A column: read from the field of the same name, or from where one of `path`, `header` and `key` says."""
 
     type: Annotated[str, AfterValidator(_known_type)] = Field(
         description="string, boolean, byte, short, integer, long, float, double, decimal(p,s), date, timestamp, binary"
     )
     nullable: bool = Field(default=True, description="false: a record without this field is a dead letter")
     path: str | None = Field(default=None, description="where the value stands in a JSON record, such as a.b or items[0].id")
-    header: str | None = Field(default=None, description="the column is this record header's last value, not a field")
+    header: str | None = Field(
+        default=None, min_length=1, description="the column is this record header's last value, not a field"
+    )
     key: bool = Field(default=False, description="true: the column is the record's key, not a field")
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if (self.path is not None) + (self.header is not None) + self.key > 1:
             raise ValueError("one of path, header and key: a column comes from one place")
+        if self.path is not None:
+            parse(self.path)
         return self
+
+    @property
+    def of_value(self) -> bool:
+        """Whether the column is read from the record's value."""
+        return self.header is None and not self.key
 
     @property
     def arrow(self) -> pa.DataType:
@@ -129,18 +141,41 @@ class OnLag(_Strict):
     seconds: float | None = Field(default=None, gt=0, description="age of the oldest record that waits")
 
 
+Value = str | int | bool
+
+
 class Where(_Strict):
     """The records that belong to this table; the others are passed over, and counted."""
 
     column: str
-    values: list[str] = Field(alias="in", min_length=1, description="the column's values, as text")
+    values: list[Value] | None = Field(default=None, alias="in", min_length=1, description="the column's values")
+    not_in: list[Value] | None = Field(default=None, description="all but these values; a record without one belongs, too")
+
+    @model_validator(mode="after")
+    def _one_list(self) -> Self:
+        if (self.values is None) == (self.not_in is None):
+            raise ValueError("one of in and not_in")
+        return self
 
 
 class Split(_Strict):
     """One topic into several tables, each a consumer of its own named `<name>_<table>`."""
 
     column: str
-    tables: dict[str, list[str]] = Field(min_length=1, description="table → the column's values; [] takes all the rest")
+    tables: dict[str, list[Value]] = Field(min_length=1, description="table → the column's values; [] takes all the rest")
+
+    @model_validator(mode="after")
+    def _one_rest(self) -> Self:
+        if sum(not values for values in self.tables.values()) > 1:
+            raise ValueError("tables: only one of them can take the rest: []")
+        return self
+
+    def where(self, table: str) -> Where:
+        """The records of one of the tables."""
+        if values := self.tables[table]:
+            return Where.model_validate({"column": self.column, "in": values})
+        named = dict.fromkeys(value for values in self.tables.values() for value in values)
+        return Where(column=self.column, not_in=list(named))
 
 
 def _short_columns(value: Any) -> Any:
@@ -148,6 +183,27 @@ def _short_columns(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {name: {"type": column} if isinstance(column, str) else column for name, column in value.items()}
+
+
+Columns = Annotated[dict[str, Column], BeforeValidator(_short_columns)]
+
+
+class Transform(_Strict):
+    """A function between reading and the table."""
+
+    function: str = Field(description="package.module.function: a pyarrow Table → one with as many rows and the schema's columns")
+    columns: Columns | None = Field(default=None, description="the columns that it is given; default: the schema's")
+
+    @model_validator(mode="after")
+    def _dotted(self) -> Self:
+        if not _FUNCTION.fullmatch(self.function):
+            raise ValueError(f"function: '{self.function}' is no dotted path to a function, such as transforms.orders.in_euros")
+        return self
+
+
+def _short_transform(value: Any) -> Any:
+    """`transform: package.module.function` means `transform: {function: package.module.function}`."""
+    return {"function": value} if isinstance(value, str) else value
 
 
 def _short_window(value: Any) -> Any:
@@ -170,18 +226,30 @@ def _start(value: Any) -> Any:
     return moment.isoformat()
 
 
+_VALUES: dict[str, type] = {"string": str, "boolean": bool, "byte": int, "short": int, "integer": int, "long": int}
+"""The types of the columns that `where` and `split` may go by."""
+
+
+def _check_names(key: str, columns: Mapping[str, Column]) -> None:
+    if not columns:
+        raise ValueError(f"{key}: at least one column")
+    for name in columns:
+        if not _COLUMN.fullmatch(name):
+            raise ValueError(f"{key}: '{name}' cannot be a column name: letters, digits and _, a letter first")
+    if len({name.lower() for name in columns}) < len(columns):
+        raise ValueError(f"{key}: two columns differ only in case, which Spark cannot tell apart")
+
+
 class ConsumerConfig(_Strict):
     """A consumer's definition: the attributes of `defs/consumers/<name>/defs.yaml`."""
 
     topic: Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
-    transform: str | None = Field(
-        default=None, description="dotted path of a function: a pyarrow Table of the columns below → the same number of rows"
-    )
+    transform: Annotated[Transform | None, BeforeValidator(_short_transform)] = None
     where: Where | None = Field(default=None, description="only the records with these values belong to the table")
     split: Split | None = Field(default=None, description="several tables from one topic, by a column's value")
     keep_raw: bool = Field(default=False, description="keep each record's bytes in `_value`: windows are rebuilt from the table")
     format: Literal["json", "raw"] = "json"
-    columns: Annotated[dict[str, Column], BeforeValidator(_short_columns)] = Field(alias="schema")
+    columns: Columns = Field(alias="schema")
     window: Annotated[Window, BeforeValidator(_short_window)]
     group: str | None = Field(default=None, description="the Kafka consumer group; default: weir-<name>")
     batch: BatchLimits = BatchLimits()
@@ -204,19 +272,14 @@ class ConsumerConfig(_Strict):
     owners: list[str] = []
 
     @model_validator(mode="after")
-    def _schema_fits_format(self) -> Self:
-        for name, column in self.columns.items():
-            if not _COLUMN.fullmatch(name):
-                raise ValueError(f"schema: '{name}' cannot be a column name: letters, digits and _, a letter first")
-            if self.format == "json" and column.type == "binary":
-                raise ValueError(f"schema: '{name}' is binary, which JSON cannot hold; use string, or format: raw")
-        if not self.columns:
-            raise ValueError("schema: at least one column")
-        folded = [name.lower() for name in self.columns]
-        if len(set(folded)) < len(folded):
-            raise ValueError("schema: two columns differ only in case, which Spark cannot tell apart")
-        if self.format == "raw":
-            self._raw_schema()
+    def _fits_together(self) -> Self:
+        _check_names("schema", self.columns)
+        if self.transform is not None and self.transform.columns is not None:
+            _check_names("transform.columns", self.transform.columns)
+            if moved := [n for n, c in self.columns.items() if c.path is not None or not c.of_value]:
+                raise ValueError(f"schema: '{moved[0]}': the transform returns it; say in transform.columns where it is read")
+        self._readable()
+        self._chosen()
         self._window_field()
         if (self.mode == "scheduled") != (self.schedule is not None):
             raise ValueError("schedule: `mode: scheduled` needs a cron line, and no other mode takes one")
@@ -224,9 +287,53 @@ class ConsumerConfig(_Strict):
             raise ValueError(f"membership.instance_id: one id for {self.members} members; leave it out, or set members: 1")
         return self
 
-    def _raw_schema(self) -> None:
-        if [c.type in RAW_TYPES for c in self.columns.values()] != [True]:
-            raise ValueError("schema: format raw has one column, of type binary or string")
+    @property
+    def read_columns(self) -> Mapping[str, Column]:
+        """The columns as they are read: the schema's, unless a transform makes those of others."""
+        given = self.transform.columns if self.transform is not None else None
+        return self.columns if given is None else given
+
+    def _readable(self) -> None:
+        """Whether the format has the columns that are read."""
+        where = "schema" if self.read_columns is self.columns else "transform.columns"
+        own = {name: column for name, column in self.read_columns.items() if column.of_value}
+        if not own:
+            raise ValueError(f"{where}: at least one column of the record's value")
+        if self.format == "raw":
+            if [c.type in RAW_TYPES and c.path is None for c in own.values()] != [True]:
+                raise ValueError(f"{where}: format raw has one column, of type binary or string, beside those of key and headers")
+            return
+        for name, column in own.items():
+            if column.type == "binary":
+                raise ValueError(f"{where}: '{name}' is binary, which JSON cannot hold; use string, or format: raw")
+        try:
+            tree((column.path or name, Leaf(column.type, not column.nullable)) for name, column in own.items())
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+
+    def _chosen(self) -> None:
+        """Whether `where` and `split` name a column, and values that it can have."""
+        if self.where is not None and self.split is not None:
+            raise ValueError("split: leave out where; each table of a split has its own")
+        if self.where is not None:
+            self._has_values("where", self.where.column, [*(self.where.values or ()), *(self.where.not_in or ())])
+        if self.split is not None:
+            self._has_values("split", self.split.column, [value for values in self.split.tables.values() for value in values])
+
+    def _has_values(self, key: str, name: str, values: list[Value]) -> None:
+        if (column := self.read_columns.get(name)) is None:
+            raise ValueError(f"{key}.column: '{name}' is no column that is read")
+        wanted = _VALUES.get(column.type)
+        if wanted is None:
+            raise ValueError(f"{key}.column: '{name}' must be a string, a boolean or a whole number")
+        for value in values:
+            if type(value) is not wanted:
+                hint = "; YAML takes yes, no, on, off for a boolean: put them in quotes" if isinstance(value, bool) else ""
+                raise ValueError(f"{key}: {value!r} is no value of '{name}', a {column.type}{hint}")
+            try:
+                pa.scalar(value, column.arrow)
+            except (pa.ArrowInvalid, OverflowError):
+                raise ValueError(f"{key}: {value!r} does not fit into '{name}', a {column.type}") from None
 
     def _window_field(self) -> None:
         field = self.window.field

@@ -6,6 +6,7 @@ Imports nothing of `dagster` itself.
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from dagster_shared.yaml_utils import parse_yamls_with_source_position
 from dagster_shared.yaml_utils.source_position import SourcePositionTree, ValueAndSourcePositionTree
 from pydantic import ValidationError, model_validator
 
-from consumers.config import Consumer, ConsumerConfig
+from consumers.config import Consumer, ConsumerConfig, Split
 from consumers.errors import ConfigError
 from orchestration.settings import Settings
 
@@ -42,6 +43,7 @@ class ConsumerAttributes(ConsumerConfig):
         columns = properties["schema"]
         columns["additionalProperties"] = {"anyOf": [columns["additionalProperties"], {"type": "string"}]}
         properties["topic"].pop("pattern", None)
+        properties["transform"] = {"anyOf": [properties["transform"], {"type": "string"}]}
         return schema
 
 
@@ -64,9 +66,25 @@ def read_folder(folder: Path, settings: Settings) -> dict[str, Consumer]:
     return {name: found[name][0] for name in sorted(found)}
 
 
+def consumers_of(name: str, config: ConsumerConfig, settings: Settings) -> list[Consumer]:
+    """The consumers of one definition: one, or one for each table of a split. Raises ValueError for a name that is none."""
+    if config.split is None:
+        return [named(name, config, settings)]
+    return [named(f"{name}_{table}", _part_of(config, config.split, table), settings) for table in config.split.tables]
+
+
 def named(name: str, config: ConsumerConfig, settings: Settings) -> Consumer:
     """A consumer with its tables' places. Raises ValueError for a name that is none."""
+    if config.transform is not None and str(settings.project) not in sys.path:
+        # A command's path does not have the project, whose transforms are its own.
+        sys.path.append(str(settings.project))
     return Consumer(name=name, config=config, staged=settings.staged(name), dead_letters=settings.dead_letters(name))
+
+
+def _part_of(config: ConsumerConfig, split: Split, table: str) -> ConsumerConfig:
+    """The definition of one table of a split, which reads the topic for itself."""
+    group = config.group and f"{config.group}_{table}"
+    return config.model_copy(update={"split": None, "where": split.where(table), "group": group})
 
 
 def ingestion_job_name(consumer: str) -> str:
@@ -102,10 +120,10 @@ def _read_file(path: Path, settings: Settings) -> Iterator[Consumer]:
         raise ConfigError(str(error)) from None
     for document in documents:
         if isinstance(document.value, Mapping) and document.value.get("type") == COMPONENT_TYPE:
-            yield _parse(document, path, settings)
+            yield from _parse(document, path, settings)
 
 
-def _parse(document: ValueAndSourcePositionTree, path: Path, settings: Settings) -> Consumer:
+def _parse(document: ValueAndSourcePositionTree, path: Path, settings: Settings) -> list[Consumer]:
     tree = document.source_position_tree
     attributes = document.value.get("attributes")
     try:
@@ -113,7 +131,7 @@ def _parse(document: ValueAndSourcePositionTree, path: Path, settings: Settings)
     except ValidationError as error:
         raise ConfigError(explain(error, tree.children.get("attributes", tree))) from None
     try:
-        return named(path.parent.name, config, settings)
+        return consumers_of(path.parent.name, config, settings)
     except ValidationError as error:
         raise ConfigError(explain(error, tree)) from None
 

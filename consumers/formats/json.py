@@ -8,7 +8,9 @@ equal counts prove nothing. What proves it here:
   the stream, so every record's end is the end of an object;
 - as many rows came out as records went in, so every record is exactly one object.
 
-The reader is typed by the declared schema; what it is lenient about (UTF-8 in fields that are not declared, NaN, timestamps
+The reader is typed by the declared schema, nested where a column's path is: an object or array on the way to a value has to be
+one, or null, and an array's elements are all typed alike. Values are then taken out of the objects and arrays row by row, which
+cannot change their order. What it is lenient about (UTF-8 in fields that are not declared, NaN, timestamps
 without an offset, nulls in required columns) is checked on the bytes or on the columns. A batch for which any of this fails is
 split: records that a second, per-record parser refuses are rejected where no two parsers could differ about it and tried alone
 where they could; the others are tried together, then by halves. So a record is accepted exactly when it is accepted alone,
@@ -31,15 +33,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from consumers.config import Column
+from consumers.config import Column, arrow_type
 from consumers.formats.decoder import Decoded, Reject, arrow_schema
+from consumers.formats.values import in_calendar
+from consumers.paths import Items, Leaf, Node, Object, Steps, parse, tree
 
 _SPACE = b" \t\r\n"
 # Messages of the per-record parser about which no other parser can differ: another JSON type, a whole number out of range, a
 # required field that is not there. (For times and decimals the reader knows more forms.)
 _SURELY_INVALID = re.compile(
-    r"Expected `(int|str|bool|float)( \| null)?`, got |Expected `int( \| null)?` [<>]= "
-    r"|Expected `object`, got |Object missing required field"
+    r"Expected `(int|str|bool|float|object|array)( \| null)?`, got |Expected `int( \| null)?` [<>]= "
+    r"|Object missing required field"
 )
 _OPEN, _CLOSE = ord("{"), ord("}")
 
@@ -48,16 +52,28 @@ class _Unproven(Exception):
     """These records, taken together, are not rows. Alone, some may be."""
 
 
+class _Spoiled(_Unproven):
+    """Every record is one object, but `rows` lack a required value: alone, each of those is no row either."""
+
+    def __init__(self, why: str, rows: list[int]) -> None:
+        super().__init__(why)
+        self.rows = rows
+
+
 class JsonDecoder:
     """One JSON object a record; fields that are not declared are ignored."""
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
         self.schema = arrow_schema(columns)
+        self._paths = [column.path or name for name, column in columns.items()]
+        self._steps = [parse(path) for path in self._paths]
+        leaves = [Leaf(column.type, not column.nullable) for column in columns.values()]
+        fields = tree(zip(self._paths, leaves, strict=True))
         self._options = pj.ParseOptions(
-            explicit_schema=pa.schema([pa.field(f.name, _read_as(f.type)) for f in self.schema]),
+            explicit_schema=pa.schema([pa.field(name, _read_as(node)) for name, node in fields.items()]),
             unexpected_field_behavior="ignore",
         )
-        self._check = msgspec.json.Decoder(_struct(columns)).decode
+        self._check = msgspec.json.Decoder(_struct(fields)).decode
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Rows and rejects of `values`."""
@@ -94,17 +110,19 @@ class JsonDecoder:
     def _typed(self, table: pa.Table) -> pa.Table:
         """The reader's columns in the declared types, or `_Unproven`."""
         columns = []
-        for field, column in zip(self.schema, table.columns, strict=True):
+        for field, path, steps in zip(self.schema, self._paths, self._steps, strict=True):
+            column = _at(table[steps[0]], steps[1:])
             if not field.nullable and column.null_count:
-                raise _Unproven(f"required field `{field.name}` is missing or null")
+                missing = pc.indices_nonzero(column.is_null()).to_pylist()
+                raise _Spoiled(f"required field `{path}` is missing or null", missing)
             try:
                 typed = column.cast(field.type)
             except pa.ArrowInvalid as error:
-                raise _Unproven(f"{error} - at `$.{field.name}`") from None
+                raise _Unproven(f"{error} - at `$.{path}`") from None
             if pa.types.is_floating(field.type) and pc.all(pc.is_finite(typed)).as_py() is False:
-                raise _Unproven(f"not a finite number - at `$.{field.name}`")
-            if pa.types.is_temporal(field.type) and not _in_calendar(typed):
-                raise _Unproven(f"not in the years 1 to 9999 (UTC) - at `$.{field.name}`")
+                raise _Unproven(f"not a finite number - at `$.{path}`")
+            if pa.types.is_temporal(field.type) and not in_calendar(typed):
+                raise _Unproven(f"not in the years 1 to 9999 (UTC) - at `$.{path}`")
             columns.append(typed)
         return pa.table(columns, schema=self.schema)
 
@@ -123,6 +141,10 @@ class JsonDecoder:
             try:
                 tables.append(self._together(pa.array([records[i] for i in group], pa.binary())))
                 order += group
+            except _Spoiled as error:
+                rejects += [Reject(group[row], _reason(str(error))) for row in error.rows]
+                if rest := np.delete(group, error.rows).tolist():
+                    groups.append(rest)
             except _Unproven as error:
                 if len(group) > 1:
                     groups += [group[: len(group) // 2], group[len(group) // 2 :]]
@@ -179,32 +201,67 @@ def _framed(values: pa.BinaryArray) -> bool:
     return bool((text[ends[:-1]] == _OPEN).all() and (text[ends[1:] - 1] == _CLOSE).all())
 
 
-def _in_calendar(times: pa.ChunkedArray) -> bool:
-    """Whether all are in the years that Delta's statistics, Spark and Python can hold. The reader also takes year 0."""
-    extent = pc.min_max(pc.year(times))
-    low, high = extent["min"].as_py(), extent["max"].as_py()
-    return low is None or (low >= date.min.year and high <= date.max.year)
+def _at(column: pa.ChunkedArray, steps: Steps) -> pa.ChunkedArray:
+    """What stands at `steps` in each row; null where there is nothing."""
+    if not steps:
+        return column
+    values = column.combine_chunks()
+    for step in steps:
+        values = pc.struct_field(values, step) if isinstance(step, str) else _element(values, step)
+    return pa.chunked_array([values])
 
 
-def _read_as(kind: pa.DataType) -> pa.DataType:
-    """The type that the reader is asked for, and that is then cast to `kind`.
+def _element(lists: pa.ListArray, index: int) -> pa.Array:
+    """One element of each array; null where it is shorter."""
+    there = pc.fill_null(pc.greater(pc.list_value_length(lists), index), False)
+    places = pc.add(lists.offsets[:-1].cast(pa.int64()), index)
+    return lists.values.take(pc.if_else(there, places, pa.scalar(None, pa.int64())))
+
+
+def _read_as(node: Node) -> pa.DataType:
+    """The type that the reader is asked for; what is taken out of it is then cast to the column's.
 
     The reader takes timestamps without an offset for UTC, so those are read as text. It counts a decimal's digits before it
     applies the scale, which can then overflow unnoticed, so those are read into a type with room for any 38 digits at any scale.
     """
+    if isinstance(node, Items):
+        return pa.list_(_read_as(node.inner))
+    if isinstance(node, dict):
+        return pa.struct([pa.field(name, _read_as(inner)) for name, inner in node.items()])
+    kind = arrow_type(node.kind)
     if pa.types.is_decimal(kind):
         return pa.decimal256(38, kind.scale)
     return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
 
 
-def _struct(columns: Mapping[str, Column]) -> type[msgspec.Struct]:
-    """A record's type for the per-record parser."""
-    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-    for i, column in enumerate(columns.values()):
-        kind = _python_type(column.arrow)
-        fields.append((f"f{i}", kind | None, None) if column.nullable else (f"f{i}", kind))
-    names = {f"f{i}": name for i, name in enumerate(columns)}
-    return msgspec.defstruct("Record", fields, rename=names, gc=False, kw_only=True)
+def _struct(fields: Object) -> type[msgspec.Struct]:
+    """An object's type for the per-record parser."""
+    made: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for i, node in enumerate(fields.values()):
+        kind = _checked_as(node)
+        made.append((f"f{i}", kind) if _required(node) else (f"f{i}", kind | None, None))
+    names = {f"f{i}": name for i, name in enumerate(fields)}
+    return msgspec.defstruct("Record", made, rename=names, gc=False, kw_only=True)
+
+
+def _checked_as(node: Node) -> Any:
+    if isinstance(node, Leaf):
+        return _python_type(arrow_type(node.kind))
+    return _struct(node) if isinstance(node, dict) else list[_checked_as(_optional(node.inner)) | None]  # type: ignore[misc]
+
+
+def _optional(node: Node) -> Node:
+    """An array's element: only one of them is required, if any, and the per-record parser cannot tell which."""
+    if isinstance(node, Leaf):
+        return Leaf(node.kind, required=False)
+    return {name: _optional(inner) for name, inner in node.items()} if isinstance(node, dict) else Items(_optional(node.inner))
+
+
+def _required(node: Node) -> bool:
+    """Whether there is no row without it."""
+    if isinstance(node, Leaf):
+        return node.required
+    return any(map(_required, node.values())) if isinstance(node, dict) else _required(node.inner)
 
 
 def _python_type(kind: pa.DataType) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import pyarrow as pa
 
 from consumers.config import Column
@@ -17,7 +18,7 @@ class RawDecoder:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Every value is a row, unless the column is a string and the value is not UTF-8."""
         kind = self.schema.field(0).type
-        every = pa.array(range(len(values)), pa.int32())
+        every = pa.array(np.arange(len(values), dtype=np.int32))
         try:
             return Decoded(pa.table([values.cast(kind)], schema=self.schema), every)
         except pa.ArrowInvalid:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from consumers.config import Where
 from consumers.errors import ConfigError
 from orchestration.catalog import consumers, read_folder
 from orchestration.settings import Settings
@@ -60,6 +61,18 @@ def test_the_projects_own_consumers_can_be_read() -> None:
         ("every: hour", "every: week", 8, "window.every: Input should be 'hour' or 'day'"),
         ("field: at", "field: id", 8, "window.field: 'id' must be a timestamp or a date"),
         ("field: at", "first: 1-1-1", 8, "window.first: a day such as 2013-01-01"),
+        ("id: long", "id: {type: long, path: a..b}", 6, "schema.id: path: 'a..b' is no path such as a.b or items[0].id"),
+        ("id: long", "id: {type: long, key: true, header: h}", 6, "schema.id: one of path, header and key"),
+        (
+            "topic: orders",
+            "topic: orders\n  split: {column: id, tables: {a: [1], b: [], c: []}}",
+            5,
+            "split: tables: only one of them",
+        ),
+        ("topic: orders", "topic: orders\n  split: {column: at, tables: {a: [x]}}", 5, "split.column: 'at' must be a string"),
+        ("topic: orders", "topic: orders\n  where: {column: id, in: ['1']}", 5, "where: '1' is no value of 'id', a long"),
+        ("topic: orders", "topic: orders\n  where: {column: id}", 5, "where: one of in and not_in"),
+        ("topic: orders", "topic: orders\n  transform: f", 5, "transform: function: 'f' is no dotted path to a function"),
         ("topic: orders", "topic: '{{ env.WEIR_TEST_UNSET }}'", 3, "the environment variable WEIR_TEST_UNSET is not set"),
     ],
 )
@@ -106,3 +119,40 @@ def test_the_environment_fills_in_strings(write: Write, tmp_path: Path, monkeypa
 def test_other_components_are_left_alone(write: Write, tmp_path: Path) -> None:
     write("type: dagster.DefsFolderComponent\n")
     assert read_folder(tmp_path / "defs", Settings.load()) == {}
+
+
+SPLIT = """\
+  split: {column: carrier, tables: {united: [UA], big: [UA, AA], others: []}}
+  schema:
+    carrier: string
+"""
+
+
+def test_a_split_is_a_consumer_for_each_table_with_its_own_group_and_records(write: Write, tmp_path: Path) -> None:
+    write(GOOD.replace("  schema:\n", SPLIT))
+    settings = Settings.load()
+    found = read_folder(tmp_path / "defs", settings)
+    assert list(found) == ["orders_big", "orders_others", "orders_united"]
+    assert found["orders_big"].staged == settings.staged("orders_big") and found["orders_big"].group == "weir-orders_big"
+    wheres = {name: consumer.config.where for name, consumer in found.items()}
+    assert wheres["orders_united"] == Where.model_validate({"column": "carrier", "in": ["UA"]})
+    assert wheres["orders_others"] == Where(column="carrier", not_in=["UA", "AA"])
+    assert {consumer.config.split for consumer in found.values()} == {None}
+
+
+def test_the_tables_of_a_split_have_groups_of_their_own_also_where_the_group_is_named(write: Write, tmp_path: Path) -> None:
+    write(GOOD.replace("  schema:\n", f"  group: prod\n{SPLIT}"))
+    groups = {consumer.group for consumer in read_folder(tmp_path / "defs", Settings.load()).values()}
+    assert groups == {"prod_united", "prod_big", "prod_others"}
+
+
+def test_a_table_of_a_split_cannot_have_the_name_of_another_consumer(write: Write, tmp_path: Path) -> None:
+    write(GOOD.replace("  schema:\n", SPLIT))
+    write(GOOD, name="orders_big")
+    assert "the consumer 'orders_big' is defined in" in mistakes(tmp_path)[0]
+
+
+def test_what_yaml_takes_for_a_boolean_is_not_taken_for_text(write: Write, tmp_path: Path) -> None:
+    write(GOOD.replace("id: long", "id: string").replace("topic: orders", "topic: orders\n  where: {column: id, in: [NO]}"))
+    [mistake] = mistakes(tmp_path)
+    assert "False is no value of 'id', a string; YAML takes yes, no, on, off for a boolean: put them in quotes" in mistake

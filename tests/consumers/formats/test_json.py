@@ -173,9 +173,11 @@ n = 200_000
 values = [
     b'{"x":' + b"[" * n + b"]" * n + b"}", b'{"x":' * n + b"1" + b"}" * n, b'{"x":' + b"[" * n + b"}", b'{"a":' * n + b"}" * n,
     b'{"s":"' + b"x" * 5_000_000 + b'"}', b"{}null{}", b"null", b"null{}", b"{}null", b"{}" * 1000, b"{" * n, b"[" * n, b'{"a":' + b"1" * n + b"}",
+    b'{"o":' * n + b"}" * n, b'{"l":' + b"[" * n + b"]" * n + b"}", b'{"l":[' + b"[1]," * n + b"[1]]}", b'{"o":{"o":' + b"[" * n,
 ]
 def run():
-    reader = JsonDecoder({"a": Column(type="long"), "s": Column(type="string")})
+    columns = {"a": Column(type="long"), "s": Column(type="string"), "o": Column(type="long", path="o.o.x")}
+    reader = JsonDecoder({**columns, "l": Column(type="long", path="l[1][0]")})
     for together in ([[v] for v in values] + [values]):
         print(reader.decode(pa.array(together, pa.binary())).indices.to_pylist())
 thread = threading.Thread(target=run)
@@ -188,7 +190,7 @@ def test_no_record_can_crash_the_process() -> None:
     done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     *alone, together = done.stdout.split("\n")[:-1]
-    assert [i for i, line in enumerate(alone) if line == "[0]"] == json.loads(together) == [0, 1, 4]
+    assert [i for i, line in enumerate(alone) if line == "[0]"] == json.loads(together) == [0, 1, 4, 15]
 
 
 ATTACKS = [
