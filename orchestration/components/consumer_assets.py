@@ -1,13 +1,16 @@
 """The assets of a consumer: its staged table by window, its dead-letter table, and the topic that both come from."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
-from consumers.config import Consumer
+from consumers.config import Column, Consumer
+from consumers.staging.completeness import end_of, last_window
 from orchestration.catalog import ingestion_job_name
-from orchestration.mirror import first_partition, partition_format
+from orchestration.components.consumer_backfill import rebuildable
 from orchestration.mirror_events import dead_letters_key, staged_key, topic_key
+from orchestration.mirror_marks import first_partition, partition_format
 
 _OWN_COLUMNS = {
     "_topic": ("string", "the topic"),
@@ -18,6 +21,7 @@ _OWN_COLUMNS = {
     "_key": ("binary", "the record's key"),
     "_headers": ("array<struct<key:string,value:binary>>", "the record's headers"),
 }
+_KEPT_BYTES = {"_value": ("binary", "the record's exact bytes")}
 _STAGED_COLUMNS = {
     "_tombstone": ("boolean", "the record has a key and no value"),
     "_window": ("string", "the window of event time: the table's and Dagster's partition"),
@@ -27,20 +31,38 @@ _DEAD_LETTER_COLUMNS = {
     "_reason": ("string", "why it could not become a row"),
     "_window": ("string", "the window of event time, where known"),
     "_rejected_at": ("timestamp", "when"),
+    "_commit_id": ("string", "null; or the rewrite, not committed yet, that the row waits for"),
+    "_attempts": ("integer", "how often it was replayed in vain"),
+    "_resolved_at": ("timestamp", "when the record became a row; null while it is not one"),
+    "_resolved_by": ("string", "the schema that made it a row"),
 }
 
 
 def partitions(consumer: Consumer) -> dg.TimeWindowPartitionsDefinition:
     """A consumer's windows as Dagster partitions, the current, unfinished one included."""
-    every = consumer.config.window.every
+    every, last = consumer.config.window.every, last_window(consumer.config.window)
     start, fmt = first_partition(consumer), partition_format(every)
+    end = None if last is None else datetime.fromtimestamp((end_of(last, every) or 0) / 1000, UTC)
     if every == "hour":
-        return dg.HourlyPartitionsDefinition(start_date=start, fmt=fmt, end_offset=1)
-    return dg.DailyPartitionsDefinition(start_date=start, fmt=fmt, end_offset=1)
+        return dg.HourlyPartitionsDefinition(start_date=start, end_date=end, fmt=fmt, end_offset=1)
+    return dg.DailyPartitionsDefinition(start_date=start, end_date=end, fmt=fmt, end_offset=1)
 
 
-def consumer_assets(consumer: Consumer) -> list[dg.AssetSpec]:
-    """The staged table and the dead letters."""
+def freshness(consumer: Consumer) -> dg.FreshnessPolicy | None:
+    """Every window has an event when it is complete, also a quiet one: one is due each window, later by the lag that is allowed.
+
+    None for data that ends, which needs no news.
+    """
+    window, lag = consumer.config.window, consumer.config.lag
+    if window.last is not None:
+        return None
+    due = (3600.0 if window.every == "hour" else 86_400.0) + window.grace_seconds + window.idle_seconds
+    warn, fail = due + lag.warn_seconds, due + max(lag.fail_seconds, lag.warn_seconds + 60)
+    return dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=fail), warn_window=timedelta(seconds=warn))
+
+
+def consumer_assets(consumer: Consumer) -> list[dg.AssetSpec | dg.AssetsDefinition]:
+    """The staged table, whose windows can be built again, and the dead letters."""
     config = consumer.config
     topic = topic_key(config.topic)
     staged = dg.AssetSpec(
@@ -51,6 +73,7 @@ def consumer_assets(consumer: Consumer) -> list[dg.AssetSpec]:
         owners=config.owners,
         kinds={"kafka", "delta"},
         partitions_def=partitions(consumer),
+        freshness_policy=freshness(consumer),
         metadata={
             "dagster/column_schema": _staged_schema(consumer),
             "dagster/uri": consumer.staged.as_uri(),
@@ -72,22 +95,24 @@ def consumer_assets(consumer: Consumer) -> list[dg.AssetSpec]:
             "path": dg.MetadataValue.path(consumer.dead_letters),
         },
     )
-    return [staged, dead_letters]
+    return [rebuildable(consumer, staged), dead_letters]
 
 
 def topic_assets(consumers: Iterable[Consumer]) -> list[dg.AssetSpec]:
     """The topics, one asset each, however many consumers read it."""
-    readers: dict[str, list[str]] = {}
+    readers: dict[str, list[Consumer]] = {}
     for consumer in consumers:
-        readers.setdefault(consumer.config.topic, []).append(consumer.name)
+        readers.setdefault(consumer.config.topic, []).append(consumer)
     return [
         dg.AssetSpec(
             key=topic_key(topic),
-            description=f"The Kafka topic {topic}, read by {', '.join(names)}. Observed when its watermarks or positions move.",
-            group_name=names[0],
+            description=f"The Kafka topic {topic}, read by {', '.join(each.name for each in known)}. Observed when it moves.",
+            group_name=known[0].name,
+            owners=sorted({owner for each in known for owner in each.config.owners}),
             kinds={"kafka", "topic"},
+            metadata={"dagster/uri": f"kafka://{topic}"},
         )
-        for topic, names in sorted(readers.items())
+        for topic, known in sorted(readers.items())
     ]
 
 
@@ -99,10 +124,20 @@ def _described(consumer: Consumer) -> str:
 
 def _staged_schema(consumer: Consumer) -> dg.TableSchema:
     declared = [
-        dg.TableColumn(name, column.type, constraints=dg.TableColumnConstraints(nullable=column.nullable))
+        dg.TableColumn(name, column.type, _origin(name, column), constraints=dg.TableColumnConstraints(nullable=column.nullable))
         for name, column in consumer.config.columns.items()
     ]
-    return dg.TableSchema(columns=[*declared, *_columns(_OWN_COLUMNS | _STAGED_COLUMNS)])
+    kept = _KEPT_BYTES if consumer.config.keep_raw else {}
+    return dg.TableSchema(columns=[*declared, *_columns(_OWN_COLUMNS | kept | _STAGED_COLUMNS)])
+
+
+def _origin(name: str, column: Column) -> str:
+    """Where a declared column is read from."""
+    if column.key:
+        return "the record's key"
+    if column.header is not None:
+        return f"the record's last header '{column.header}'"
+    return f"the field {column.path or name} of the record's value"
 
 
 def _columns(columns: dict[str, tuple[str, str]]) -> list[dg.TableColumn]:

@@ -1,43 +1,45 @@
-"""What `dg scaffold defs orchestration.components.KafkaConsumer consumers/<name>` writes."""
-
-from typing import Any
+"""What `dg scaffold defs orchestration.components.KafkaConsumer consumers/<name>` writes: the same as `weir new consumer`."""
 
 import dagster as dg
+from pydantic import BaseModel, Field
+from rich.console import Console
 
-TEMPLATE = """\
-# A consumer: the folder's name is its name, its staged table is <tables>/staged/<name>.
-# `{{ env.NAME }}` inside a string is that environment variable.
-type: orchestration.components.KafkaConsumer
-
-attributes:
-  topic: NAME
-  format: json                     # json | raw (one column, binary or string, with the record's value)
-  schema:                          # name: type, or name: {type: ..., nullable: false}
-    id: {type: long, nullable: false}
-    # string boolean byte short integer long float double decimal(p,s) date timestamp binary
-  window: day                      # hour | day, by the record's timestamp; or {every: day, field: <column>, first: 2024-01-01}
-
-  # The rest may stay away; these are the defaults.
-  # description: what the records are
-  # owners: [team:data]
-  # batch: {max_records: 200000, max_bytes: 67108864, max_latency_seconds: 10}   # the first limit reached commits
-  # start: earliest                # | latest | 2026-01-31T00:00:00Z: where to begin while nothing is committed
-  # invalid_records: {max_ratio: 1.0}   # beyond this share of a batch the consumer stops instead of writing dead letters
-  # on_data_loss: fail             # | record: go on after offsets were lost to retention, and let a check show it
-  # members: 1                     # runs side by side; at most one per partition has work
-  # mode: continuous               # | on_lag: a run only while records wait
-  # max_run_seconds: 1800          # a member hands over to the next after this long
-  # autostart: false               # true: the sensor keep_<name> starts switched on
-"""
+from consumers.clock import SystemClock
+from consumers.errors import BrokerError
+from orchestration.proposal.connect import reader
+from orchestration.proposal.propose import definition, write
+from orchestration.proposal.show import show
+from orchestration.settings import Settings
 
 
-class KafkaConsumerScaffolder(dg.Scaffolder[Any]):
-    """Writes a commented `defs.yaml`."""
+class KafkaConsumerParams(BaseModel):
+    """The options of the scaffolding command."""
 
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+    topic: str | None = Field(default=None, description="the Kafka topic; default: the folder's name")
+    records: int = Field(default=1000, ge=2, description="how many to look at, from both ends of the topic")
+    plain: bool = Field(default=False, description="do not look at the topic: write the template")
+
+
+class KafkaConsumerScaffolder(dg.Scaffolder[KafkaConsumerParams]):
+    """Writes a commented `defs.yaml`, proposed from the topic where that can be read."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[KafkaConsumerParams]:
+        """The options."""
+        return KafkaConsumerParams
+
+    def scaffold(self, request: dg.ScaffoldRequest[KafkaConsumerParams]) -> None:
         """Write the file. Raises ValueError for `--format python`: a consumer is YAML, which the commands read too."""
         if request.scaffold_format != "yaml":
             raise ValueError("a consumer is defined in YAML: leave --format away")
-        request.target_path.mkdir(parents=True, exist_ok=True)
-        text = TEMPLATE.replace("topic: NAME", f"topic: {request.target_path.name}")
-        (request.target_path / "defs.yaml").write_text(text, encoding="utf-8")
+        settings, name, params = Settings.load(), request.target_path.name, request.params
+        topic = params.topic or name
+        connect, why_not = (None, "Written with --plain.") if params.plain else reader(topic, settings)
+        clock = SystemClock()
+        try:
+            found = definition(topic, connect, why_not, clock, params.records)
+        except BrokerError as error:
+            # The folder is there already, so that the command could not be given again.
+            found = definition(topic, None, f"Nothing is proposed. {error}", clock)
+        show(found, Console(highlight=False, soft_wrap=True))
+        write(request.target_path.parent, name, found.text, settings)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 from dagster import AssetCheckResult
 from pydantic import Field
 
@@ -50,6 +51,8 @@ def materialize(
     seconds = round(clock.monotonic() - started, 3)
     context.log.info(f"{job.name} is at Delta version {output.version} after {seconds} s")
     metadata = {window: _metadata(job, plan, output, window, seconds) for window in plan.fingerprints}
+    if metadata:
+        metadata[next(reversed(metadata))] |= _columns(output)
     if not job.windowed:
         yield dg.MaterializeResult(metadata=metadata[WHOLE], data_version=dg.DataVersion(plan.fingerprints[WHOLE]))
     for window, print_ in plan.fingerprints.items() if job.windowed else ():
@@ -102,9 +105,19 @@ def _compute(job: Job, plan: Plan, spark: SparkResource) -> Output:
     return output
 
 
+def _columns(output: Output) -> dict[str, dg.MetadataValue]:
+    """The table's columns, which Dagster shows from the newest event."""
+    if output.table is None:
+        return {}
+    fields = pa.schema(output.table.schema().to_arrow())
+    columns = [dg.TableColumn(field.name, str(field.type)) for field in fields if field.name != runner.INPUTS]
+    return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns=columns))}
+
+
 def _metadata(job: Job, plan: Plan, output: Output, window: str, seconds: float) -> dict[str, dg.MetadataValue]:
     return {
         "rows": dg.MetadataValue.int(output.rows.get(window, 0)),
+        "dagster/partition_row_count" if job.windowed else "dagster/row_count": dg.MetadataValue.int(output.rows.get(window, 0)),
         "unchanged": dg.MetadataValue.bool(window not in plan.stale),
         "seconds": dg.MetadataValue.float(seconds),
         "windows_in_run": dg.MetadataValue.int(len(plan.stale)),

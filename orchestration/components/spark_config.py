@@ -3,10 +3,11 @@ later.
 """
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from consumers.config import LagLimits
 from orchestration.components.spark_plan import load_function
 
 
@@ -60,6 +61,16 @@ class SparkJobConfig(_Strict):
         Day | None,
         Field(description="first day of the partitions, such as 2013-01-01; default: 2000 (hour: 2020)"),
     ] = None
+    last: Annotated[Day | None, Field(description="last day of the partitions, for data that ends; default: today, for ever")] = (
+        None
+    )
+    wait_for: Annotated[
+        Literal["change", "complete"],
+        Field(description="change: a window is computed whenever its input changed; complete: not before it is complete"),
+    ] = "change"
+    freshness: Annotated[LagLimits | None, Field(description="how old the newest materialization may be; default: any age")] = (
+        None
+    )
     max_windows_per_run: Annotated[int, Field(ge=1, le=10_000, description="of a run of the sensor or a backfill")] = 400
     settle_seconds: Annotated[float, Field(ge=0, description="runs start after this long without a commit")] = 10.0
     max_wait_seconds: Annotated[float, Field(ge=0, description="… or when work has waited this long")] = 60.0
@@ -72,3 +83,14 @@ class SparkJobConfig(_Strict):
     description: str | None = None
     owners: list[str] = []
     autostart: Annotated[bool, Field(description="the sensor starts switched on")] = True
+
+    @model_validator(mode="after")
+    def _waits_for_windows(self) -> Self:
+        if self.wait_for == "complete" and (self.windows == "none" or not self.consumers):
+            raise ValueError("wait_for: complete needs windows, and a consumer among the inputs: those are what is complete")
+        return self
+
+    @property
+    def consumers(self) -> list[str]:
+        """The consumers whose staged tables the job reads."""
+        return sorted({source.consumer for source in self.inputs.values() if isinstance(source, ConsumerInput)})

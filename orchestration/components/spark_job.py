@@ -1,6 +1,8 @@
 """`SparkJob`: one YAML names a function in `spark_jobs/`, its inputs, its output table and its windows."""
 
+import inspect
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Self
 
 import dagster as dg
@@ -67,10 +69,12 @@ class SparkJob(dg.Component):
             return None
         # The window that is going on now takes part: its late and its next records are the same thing to a
         # job.
+        last = self.config.last
+        end = None if last is None else datetime.combine(date.fromisoformat(last), time(), UTC) + timedelta(days=1)
         if self.config.windows == "day":
-            return dg.DailyPartitionsDefinition(self.config.first or "2000-01-01", end_offset=1)
+            return dg.DailyPartitionsDefinition(self.config.first or "2000-01-01", end_date=end, end_offset=1)
         first_hour = f"{self.config.first or '2020-01-01'}-00"
-        return dg.HourlyPartitionsDefinition(first_hour, fmt="%Y-%m-%d-%H", end_offset=1)
+        return dg.HourlyPartitionsDefinition(first_hour, end_date=end, fmt="%Y-%m-%d-%H", end_offset=1)
 
     def _asset(self, job: Job, partitions: dg.TimeWindowPartitionsDefinition | None) -> dg.AssetsDefinition:
         key, checks = dg.AssetKey([self.config.output]), self.config.checks
@@ -87,13 +91,30 @@ class SparkJob(dg.Component):
             owners=self.config.owners,
             code_version=job.code_version(),
             description=self.config.description or load_function(self.config.function).__doc__,
-            metadata={"table": dg.MetadataValue.path(str(job.output)), "function": self.config.function},
+            freshness_policy=self._freshness(),
+            metadata=_about(job),
             pool=f"spark_{self.config.output}",
         )(run(job, key, checks))
 
+    def _trigger(self) -> Trigger:
+        config = self.config
+        return Trigger(
+            config.settle_seconds,
+            config.max_wait_seconds,
+            config.max_windows_per_run,
+            complete_in=tuple(config.consumers) if config.wait_for == "complete" else (),
+            every="hour" if config.windows == "hour" else "day",
+        )
+
+    def _freshness(self) -> dg.FreshnessPolicy | None:
+        limits = self.config.freshness
+        if limits is None:
+            return None
+        return dg.FreshnessPolicy.time_window(timedelta(seconds=limits.fail_seconds), timedelta(seconds=limits.warn_seconds))
+
     def _sensor(self, job: Job, partitions: dg.PartitionsDefinition | None, target: Any) -> dg.SensorDefinition:
         key = dg.AssetKey([self.config.output])
-        trigger = Trigger(self.config.settle_seconds, self.config.max_wait_seconds, self.config.max_windows_per_run)
+        trigger = self._trigger()
         status = dg.DefaultSensorStatus.RUNNING if self.config.autostart else dg.DefaultSensorStatus.STOPPED
 
         @dg.sensor(
@@ -107,6 +128,20 @@ class SparkJob(dg.Component):
             return evaluate(context, job, key, partitions, trigger, SystemClock())
 
         return sensor
+
+
+def _about(job: Job) -> dict[str, Any]:
+    """Where the table is, and the function that makes it; the loader adds the YAML file."""
+    function = load_function(job.function)
+    lines = inspect.getsourcelines(function)[1]
+    reference = dg.LocalFileCodeReference(file_path=inspect.getsourcefile(function) or "", line_number=lines, label=job.function)
+    return {
+        "dagster/uri": job.output.as_uri(),
+        "dagster/table_name": job.output.name,
+        "dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference]),
+        "table": dg.MetadataValue.path(str(job.output)),
+        "function": job.function,
+    }
 
 
 def _dep(source: ConsumerInput | TableInput, windowed: bool) -> dg.AssetDep:

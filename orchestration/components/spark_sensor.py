@@ -6,6 +6,7 @@ run gets the range that covers its windows, as Dagster wants it, and the windows
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
 from consumers.clock import Clock
+from consumers.staging.completeness import end_of
+from consumers.staging.windows import Every
+from orchestration.completeness import at, valid_through
 from orchestration.components.spark_plan import Job, Plan
 
 JOB_TAG = "weir/spark_job"
@@ -35,13 +39,15 @@ class Trigger:
     `max_wait_seconds`.
 
     A run takes at most `max_windows` windows. Work on which `max_attempts` runs failed waits for new commits
-    or code.
+    or code. Windows that are not complete in all of `complete_in` (consumers) are left alone until they are.
     """
 
     settle_seconds: float = 10.0
     max_wait_seconds: float = 60.0
     max_windows: int = 400
     max_attempts: int = 3
+    complete_in: tuple[str, ...] = ()
+    every: Every = "day"
 
 
 def evaluate(
@@ -58,6 +64,9 @@ def evaluate(
     plan = job.plan()
     stale = [w for w in plan.stale if partitions is None or partitions.has_partition_key(w)]
     state = _state(plan, stale)
+    if stale and trigger.complete_in:
+        stale, waiting = _complete(context.instance, stale, trigger)
+        state += waiting
     if not stale:
         return _skip(state, None)
     now = clock.time()
@@ -84,6 +93,19 @@ def _state(plan: Plan, stale: Sequence[str]) -> str:
     outside = len(plan.stale) - len(stale)
     ignored = f" ({outside} stale windows lie outside of the asset's partitions; give an earlier `first`)" if outside else ""
     return f"{len(stale)} of {len(plan.fingerprints)} windows stale at {plan.versions}{ignored}"
+
+
+def _complete(instance: dg.DagsterInstance, stale: Sequence[str], trigger: Trigger) -> tuple[list[str], str]:
+    """The windows that are complete in every consumer, and in words which others wait for whom."""
+    through = {name: valid_through(instance, name) for name in trigger.complete_in}
+    least = min((-1.0 if seconds is None else seconds for seconds in through.values()), default=-1.0)
+    complete = [window for window in stale if (end_of(window, trigger.every) or math.inf) <= least * 1000]
+    if len(complete) == len(stale):
+        return complete, ""
+    told = ", ".join(f"{name} is valid through {at(seconds)}" for name, seconds in through.items())
+    unknown = [f"keep_{name}" for name, seconds in through.items() if seconds is None]
+    hint = f"; switched on, the sensor {' and '.join(unknown)} finds out" if unknown else ""
+    return complete, f"; {len(stale) - len(complete)} of them are not complete yet: {told}{hint}"
 
 
 def _unsettled(plan: Plan, now: float, since: float, trigger: Trigger) -> str:

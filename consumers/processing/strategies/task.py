@@ -91,13 +91,13 @@ def _repeated(function: Function[T, U], payload: T) -> tuple[U, list[InvalidReco
             more = error.records
         payload = _without(payload, more)
         invalid += more
-    raise _Misused(
+    raise Misused(
         f"it named invalid records {MOST_CALLS:,} times for one batch. Raise InvalidRecords, or Partial, to name all of a "
         "batch at once, or use a function per record"
     )
 
 
-class _Misused(Exception):
+class Misused(Exception):
     """A function told something that cannot be."""
 
 
@@ -118,14 +118,14 @@ def _partition_of(record: InvalidRecord, ranges: Ranges) -> TopicPartition:
         if tp.partition == record.partition and (not step or step.start <= record.offset < step.end)
     ]
     if len(found) != 1:
-        raise _Misused(f"it called a record invalid that is not of this batch: {record}") from record
+        raise Misused(f"it called a record invalid that is not of this batch: {record}") from record
     return found[0]
 
 
 def _without(payload: T, invalid: tuple[InvalidRecord, ...]) -> T:
     """The payload less these records; at least one row fewer."""
     if not isinstance(payload, pa.RecordBatch | pa.Table) or not {"partition", "offset"} <= set(payload.schema.names):
-        raise _Misused(
+        raise Misused(
             f"it called a record invalid ({invalid[0]}), and its payload, a {type(payload).__name__}, is no record batch or "
             "table with the columns partition and offset, from which it could be taken. Let it raise Partial(value, invalid) "
             "instead"
@@ -135,7 +135,7 @@ def _without(payload: T, invalid: tuple[InvalidRecord, ...]) -> T:
     for record in invalid:
         here = (partitions == record.partition) & (offsets == record.offset)
         if not here.any():
-            raise _Misused(f"it called a record invalid that its payload does not have (any more): {record}") from record
+            raise Misused(f"it called a record invalid that its payload does not have (any more): {record}") from record
         gone |= here
     return cast(T, payload.filter(pa.array(~gone)))
 
@@ -168,7 +168,7 @@ def _raised_at(error: Exception) -> traceback.FrameSummary:
 def _explained(function: object, ranges: Ranges, error: Exception) -> str:
     at = f"on {places(ranges) or 'a message without offsets'}"
     safe = "Nothing from these offsets on was committed; everything before is safe. Mend the function and start again"
-    if isinstance(error, _Misused):
+    if isinstance(error, Misused):
         return f"The function {name_of(function)} failed {at}: {within(error)}. {safe}."
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     raised = _raised_at(error)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from consumers.config import Window
-from consumers.formats import decoder_for
+from consumers.processing.decoding import decoder_for
 from consumers.processing.strategies.protocol import Message, Rejection
 from consumers.processing.strategies.stage.buffer import Buffer, Shaped, shape
 from consumers.types import OffsetRange, TopicPartition

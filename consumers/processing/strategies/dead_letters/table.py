@@ -22,7 +22,7 @@ from consumers.processing.strategies.dead_letters.letters import Durable
 from consumers.staging.delta import commit, open_table, transactions
 from consumers.staging.files import write_file
 from consumers.staging.local import local_dataset
-from consumers.staging.schema import DEAD_LETTERS
+from consumers.staging.schema import DEAD_LETTERS, filled
 
 _ATTEMPTS = 10
 _GROUP_BYTES = 8 * 1024 * 1024
@@ -137,8 +137,8 @@ class TableSink:
             "_window": pa.nulls(count, pa.string()),
             "_rejected_at": pa.array([now_us] * count, DEAD_LETTERS.field("_rejected_at").type),
         }
-        found = {name: columns[name] if name in columns else letters[name[1:]] for name in DEAD_LETTERS.names}
-        return pa.table([column.cast(DEAD_LETTERS.field(name).type) for name, column in found.items()], schema=DEAD_LETTERS)
+        columns |= {f"_{name}": letters[name] for name in letters.column_names}
+        return filled(pa.table(columns), DEAD_LETTERS)
 
 
 def _identity(row: dict[str, Any], prefix: str) -> tuple[object, ...]:

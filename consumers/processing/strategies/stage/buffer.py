@@ -11,43 +11,60 @@ from consumers.config import Window
 from consumers.formats import Decoded, Decoder, Reject
 from consumers.processing.strategies.dead_letters.letters import letters_of
 from consumers.processing.strategies.protocol import Message
-from consumers.staging.schema import WINDOW
+from consumers.staging.schema import VALUE, WINDOW
 from consumers.staging.windows import window_keys
 from consumers.types import RECORD_COLUMNS, OffsetRange, Ranges, TopicPartition, join_ranges
 
 _MICROS = pa.timestamp("us", "UTC")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
+_NEVER = -(2**63)
 _NO_TIME = "the record has no timestamp between the years 1 and 9999, so it belongs to no window"
 
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A record batch as rows of the staged table (with the window column), and as dead letters."""
+    """A record batch as rows of the staged table (with the window column), and as dead letters.
+
+    `times` is how far event time has come in each partition (milliseconds since the epoch), what is dated in the future left out.
+    """
 
     rows: pa.Table
     rejects: pa.Table | None
     ranges: Ranges
     records: int
     nbytes: int
+    times: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def shape(
-    message: Message[pa.RecordBatch], decoder: Decoder, window: Window, labels: Mapping[TopicPartition, str], now_ms: int
+    message: Message[pa.RecordBatch],
+    decoder: Decoder,
+    window: Window,
+    labels: Mapping[TopicPartition, str],
+    now_ms: int,
+    keep_raw: bool = False,
 ) -> Shaped:
-    """Decode a batch. A record without a value is a row (a tombstone); one that has no window is a dead letter."""
+    """Decode a batch. A record without a value is a row (a tombstone); one that has no window is a dead letter.
+
+    With `keep_raw` rows have their record's bytes, too.
+    What the decoder passed over counts among neither.
+    """
     records = message.payload
-    decoded, tombstone = _decode(records["value"], decoder)
+    decoded = decoder.decode(records)
+    tombstone = records["value"].is_null() if records["value"].null_count else None
     origin = _origin(records, message.ranges, labels)
     rows, taken = _placed(decoded, origin, tombstone, window)
+    if keep_raw:
+        rows = rows.append_column(VALUE, records["value"].take(taken))
     lost_window = () if len(taken) == len(decoded.indices) else _unplaced(decoded.indices, taken)
     rejects = _rejected(records, origin, [*decoded.rejects, *lost_window], window, now_ms)
-    count = records.num_rows
+    count = len(decoded.indices) + len(decoded.rejects)
     if message.rejected:
         earlier = _rejected_before(message, window, labels, now_ms)
         count += earlier.num_rows
         rejects = earlier if rejects is None else _in_order(rejects, earlier)
     nbytes = rows.nbytes + (rejects.nbytes if rejects is not None else 0)
-    return Shaped(rows, rejects, message.ranges, count, int(nbytes))
+    return Shaped(rows, rejects, message.ranges, count, int(nbytes), _times(records, decoded, message.ranges, window, now_ms))
 
 
 def _rejected_before(
@@ -63,22 +80,6 @@ def _rejected_before(
 def _in_order(*tables: pa.Table) -> pa.Table:
     """Dead letters by partition and offset."""
     return pa.concat_tables(tables).unify_dictionaries().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
-
-
-def _decode(values: pa.BinaryArray, decoder: Decoder) -> tuple[Decoded, pa.Array | None]:
-    """Rows for every record that has one, tombstones included, by index; and which records are tombstones."""
-    if not values.null_count:
-        return decoder.decode(values), None
-    tombstone = values.is_null()
-    present = pc.indices_nonzero(pc.invert(tombstone)).cast(pa.int32())
-    decoded = decoder.decode(values.take(present))
-    where = np.full(len(values), -1, np.int64)
-    where[present.take(decoded.indices).to_numpy()] = np.arange(decoded.rows.num_rows)
-    rejects = tuple(Reject(present[r.index].as_py(), r.reason) for r in decoded.rejects)
-    dead = tombstone.to_numpy(zero_copy_only=False)
-    kept = np.flatnonzero((where >= 0) | dead)
-    rows = decoded.rows.take(pa.array(where[kept], mask=where[kept] < 0))
-    return Decoded(rows, pa.array(kept.astype(np.int32)), rejects), tombstone
 
 
 def _origin(records: pa.RecordBatch, ranges: Ranges, labels: Mapping[TopicPartition, str]) -> pa.Table:
@@ -107,6 +108,18 @@ def _origin(records: pa.RecordBatch, ranges: Ranges, labels: Mapping[TopicPartit
             "_headers": records["headers"],
         }
     )
+
+
+def _times(records: pa.RecordBatch, decoded: Decoded, ranges: Ranges, window: Window, now_ms: int) -> dict[TopicPartition, int]:
+    """The latest event time of each partition. Without a window field every record tells the time, whatever becomes of it."""
+    if window.field is None:
+        partition, times = records["partition"], records["timestamp"]
+    else:
+        partition, times = records["partition"].take(decoded.indices), decoded.rows[window.field]
+    millis = pc.fill_null(times.cast(pa.timestamp("ms"), safe=False).cast(pa.int64()), _NEVER).to_numpy()
+    latest = np.full(max((tp.partition for tp in ranges), default=-1) + 1, _NEVER)
+    np.maximum.at(latest, partition.to_numpy(), np.where(millis <= now_ms, millis, _NEVER))
+    return {tp: int(latest[tp.partition]) for tp in ranges if latest[tp.partition] != _NEVER}
 
 
 def _constant(text: str, count: int) -> pa.DictionaryArray:
@@ -148,7 +161,7 @@ def _rejected(records: pa.RecordBatch, origin: pa.Table, rejects: list[Reject], 
     rejects = sorted(rejects, key=lambda r: r.index)
     at = pa.array([r.index for r in rejects], pa.int32())
     rows = origin.take(at)
-    rows = rows.append_column("_value", records["value"].take(at))
+    rows = rows.append_column(VALUE, records["value"].take(at))
     rows = rows.append_column("_reason", pa.array([r.reason for r in rejects], pa.string()))
     rows = rows.append_column(WINDOW, window_keys(rows["_timestamp"], window.every))
     return rows.append_column("_rejected_at", pa.array([now_ms] * len(rejects), pa.timestamp("ms", "UTC")).cast(_MICROS))
@@ -163,6 +176,7 @@ class Buffer:
     rows: int = 0
     records: int = 0
     nbytes: int = 0
+    times: dict[TopicPartition, int] = field(default_factory=dict)
     since: float | None = None
     decode_seconds: float = 0.0
     more: bool = False
@@ -175,6 +189,8 @@ class Buffer:
         self.rows += shaped.rows.num_rows
         self.records += shaped.records
         self.nbytes += shaped.nbytes
+        for tp, at in shaped.times.items():
+            self.times[tp] = max(at, self.times.get(tp, at))
         self.since = now if self.since is None else self.since
 
     def table(self) -> pa.Table:

@@ -9,6 +9,7 @@ from consumers.config import Consumer
 from consumers.processing.starts import Start
 from consumers.staging.dead_letters import DeadLetterTable
 from consumers.staging.log import StagedCommit
+from consumers.staging.schema import schema_id
 from consumers.staging.staged import StagedTable
 from consumers.types import Position, TopicPartition
 
@@ -67,13 +68,14 @@ class Owner:
             topic_ids={self._consumer.config.topic: topic_id},
             starts={tp: start.offset for tp, start in starts.items()},
             lost={tp: start.lost for tp, start in starts.items() if start.lost is not None},
+            schema_id=schema_id(self._consumer.config.columns),
         )
         cut = frozenset(tp for tp, start in starts.items() if start.cut)
         taken, takeover = self._staged.acquire(seen, takeover, cut, self._dead_letters.epochs(seen))
         # Tentative is what stands at or past the position before this takeover, also where offsets were lost since.
         stood = {tp: replace(new, offset=new.offset if seen[tp].offset is None else seen[tp].offset) for tp, new in taken.items()}
-        self._dead_letters.acquire(stood, {tp: _label(topic_id, then) for tp, then in seen.items()})
-        self._holds = {**self._holds, **{tp: Hold(new.epoch, _label(topic_id, new)) for tp, new in taken.items()}}
+        self._dead_letters.acquire(stood, {tp: label_of(topic_id, then) for tp, then in seen.items()})
+        self._holds = {**self._holds, **{tp: Hold(new.epoch, label_of(topic_id, new)) for tp, new in taken.items()}}
         if takeover.lost:
             self._on_loss(takeover)
 
@@ -82,5 +84,6 @@ class Owner:
         self._holds = {tp: hold for tp, hold in self._holds.items() if tp not in partitions}
 
 
-def _label(topic_id: str, position: Position) -> str:
+def label_of(topic_id: str, position: Position) -> str:
+    """What the rows that are staged from there on have in `_topic_id`: which incarnation of the partition's log they are of."""
     return f"{topic_id}{_CUT}{position.cut}" if position.cut else topic_id

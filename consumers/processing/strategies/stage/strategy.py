@@ -15,8 +15,8 @@ from deltalake.exceptions import DeltaError
 
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost, StorageError, WeirError, within
-from consumers.formats import decoder_for
 from consumers.processing.context import Context
+from consumers.processing.decoding import decoder_for
 from consumers.processing.incarnation import Incarnation
 from consumers.processing.strategies.protocol import Message, MessageRejected
 from consumers.processing.strategies.stage.buffer import Buffer, shape
@@ -201,7 +201,8 @@ class Stage:
         began = self._clock.monotonic()
         config = self._consumer.config
         labels = {tp: hold.label for tp, hold in self._owner.holds.items()}
-        shaped = shape(item.message, self._decoder, config.window, labels, int(self._clock.time() * 1000))
+        now_ms = int(self._clock.time() * 1000)
+        shaped = shape(item.message, self._decoder, config.window, labels, now_ms, config.keep_raw)
         self._buffer.decode_seconds += self._clock.monotonic() - began
         self._buffer.add(shaped, began, item.message.more)
         full = self._buffer.records >= config.batch.max_records or self._buffer.nbytes >= config.batch.max_bytes

@@ -16,7 +16,7 @@ from consumers.processing.strategies.stage.owner import Hold
 from consumers.staging.dead_letters import DeadLetterTable
 from consumers.staging.files import NewFile, write_file
 from consumers.staging.log import StagedCommit, Timings, WindowChange
-from consumers.staging.schema import WINDOW
+from consumers.staging.schema import WINDOW, schema_id
 from consumers.staging.staged import StagedTable
 from consumers.staging.windows import split
 from consumers.types import TopicPartition
@@ -76,6 +76,8 @@ class TableWriter:
             skipped=sum(len(r) for r in buffer.ranges.values()) - buffer.records,
             windows={f.window: WindowChange(f.rows, f.size, 1) for f in files if f.window is not None},
             high={tp: high[tp] for tp in buffer.ranges if tp in high},
+            times=dict(buffer.times),
+            schema_id=schema_id(self.consumer.config.columns),
         )
 
     def _check_limits(self, buffer: Buffer, rejects: pa.Table | None) -> None:

@@ -43,6 +43,7 @@ def test_a_table_keeps_the_whole_record_and_the_reason(tmp_path: Path) -> None:
         "_key": b"k0",
         "_value": b"\xfe",
         "_reason": "bad 7",
+        **dict.fromkeys(["_commit_id", "_attempts", "_resolved_at", "_resolved_by"]),
     }
 
 
