@@ -17,6 +17,10 @@ COMMANDS = {
     "up": ("orchestration.cli.up", "Kafka, a live replay of flights, Dagster's webserver and daemon."),
     "ingest": ("orchestration.cli.ingest", "Stage a consumer's topic from this terminal."),
     "status": ("orchestration.cli.status", "Positions, lag and tables of the consumers."),
+    "new": ("orchestration.cli.new", "A new consumer's definition, proposed from its topic."),
+    "try": ("orchestration.cli.try_", "Decode some of a consumer's topic, and commit nothing."),
+    "check": ("orchestration.cli.check", "What a changed definition means for the tables that are there."),
+    "repair": ("orchestration.cli.repair", "Make positions, group offsets and Dagster's history agree again."),
     "balances": ("orchestration.cli.balances", "Account balances in a SQL database, exactly once, and their check."),
     "kafka": ("orchestration.cli.kafka", "The embedded Kafka cluster and its sample topics."),
 }

@@ -37,11 +37,10 @@ def ingest(
     ] = None,
 ) -> None:
     """Stage a consumer's topic; Ctrl-C finishes the batch in hand and ends, once more ends at once."""
-    from consumers.brokers.options import KafkaOptions
     from consumers.monitoring.shutdown import Shutdown
     from consumers.processing.ingest import ingest as run
     from orchestration.catalog import consumers
-    from orchestration.local.cluster import bootstrap_servers
+    from orchestration.connection import kafka_options
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     settings = Settings.load()
@@ -54,7 +53,7 @@ def ingest(
     ):
         result = run(
             known[name],
-            KafkaOptions(bootstrap_servers(settings)),
+            kafka_options(settings),
             member=f"{socket.gethostname()}-{os.getpid()}",
             stop=shutdown.stop,
             abort=shutdown.abort,
