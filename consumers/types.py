@@ -34,6 +34,12 @@ class TopicPartition:
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}"
 
+    @staticmethod
+    def parse(text: str) -> "TopicPartition":
+        """The inverse of `str`. Raises ValueError for any other text."""
+        topic, _, partition = text.rpartition("/")
+        return TopicPartition(topic, int(partition))
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:

@@ -1,10 +1,12 @@
-"""What Dagster loads: everything in `orchestration/defs`, the topics that consumers share, and the resources."""
+"""What Dagster loads: what is in `orchestration/defs`, the topics that consumers share, the table of all consumers, resources."""
 
 import dagster as dg
 
 from orchestration.catalog import consumers
 from orchestration.components.consumer_assets import topic_assets
+from orchestration.platform_asset import consumers_asset
 from orchestration.resources.kafka import KafkaResource
+from orchestration.sensors.repair import repair_sensor
 from orchestration.sensors.topics import topics_sensor
 from orchestration.settings import Settings
 
@@ -15,8 +17,8 @@ def defs() -> dg.Definitions:
     settings = Settings.load()
     known = consumers(settings).values()
     shared = dg.Definitions(
-        assets=topic_assets(known),
-        sensors=[topics_sensor(known)],
+        assets=[*topic_assets(known), consumers_asset()],
+        sensors=[topics_sensor(known), repair_sensor(known)],
         resources={"kafka": KafkaResource()},
     )
     return dg.Definitions.merge(shared, dg.load_from_defs_folder(path_within_project=settings.project))

@@ -20,6 +20,7 @@ from orchestration.local.supervisor import Supervisor
 from orchestration.settings import Settings
 
 READY_SECONDS = 180.0
+_CODE_SERVER = "code server"
 _CANCEL_SECONDS = 15.0
 _POLL_SECONDS = 0.25
 
@@ -63,7 +64,8 @@ def running_dagster(settings: Settings, bootstrap_servers: str, port: int, clock
     with DagsterInstance.from_config(str(home)):
         pass
     commands = _commands(home, port, _free_port())
-    with Supervisor(commands, settings.project, _environment(settings, home, bootstrap_servers), log) as supervisor:
+    environment = _environment(settings, home, bootstrap_servers)
+    with Supervisor(commands, settings.project, environment, log, proxies=[_CODE_SERVER]) as supervisor:
         stack = Dagster(f"http://127.0.0.1:{port}", home, log, supervisor)
         _wait_until_ready(stack, clock)
         try:
@@ -81,7 +83,7 @@ def _commands(home: Path, port: int, code_port: int) -> dict[str, list[str]]:
     python = [sys.executable, "-m"]
     code = ["dagster", "code-server", "start", "-m", "orchestration.definitions", "--location-name", "weir"]
     return {
-        "code server": [*python, *code, "-h", "127.0.0.1", "-p", str(code_port)],
+        _CODE_SERVER: [*python, *code, "-h", "127.0.0.1", "-p", str(code_port)],
         "webserver": [*python, "dagster_webserver", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(port)],
         "daemon": [*python, "dagster._daemon", "run", "-w", str(workspace)],
     }

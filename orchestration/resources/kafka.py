@@ -4,12 +4,12 @@ import dagster as dg
 from pydantic import Field
 
 from consumers.brokers.options import KafkaOptions
-from orchestration.local.cluster import bootstrap_servers
+from orchestration.connection import kafka_options
 from orchestration.settings import Settings
 
 
 class KafkaResource(dg.ConfigurableResource[None]):
-    """A Kafka cluster. Without `bootstrap_servers`: KAFKA_BOOTSTRAP_SERVERS, else the embedded cluster of this project.
+    """A Kafka cluster. What is left out: KAFKA_BOOTSTRAP_SERVERS and the other variables, else this project's embedded cluster.
 
     Pass secrets as `dg.EnvVar`, which keeps them out of the UI. `options` are librdkafka's own and win over the named ones.
     """
@@ -32,11 +32,4 @@ class KafkaResource(dg.ConfigurableResource[None]):
             "ssl.ca.location": self.ssl_ca_location,
         }
         given = {name: value for name, value in named.items() if value is not None}
-        return KafkaOptions(self.servers(), {**given, **self.options})
-
-    def servers(self) -> str:
-        """The addresses to connect to first."""
-        if self.bootstrap_servers:
-            return self.bootstrap_servers
-        settings = Settings.load()
-        return settings.bootstrap_servers or bootstrap_servers(settings)
+        return kafka_options(Settings.load(), self.bootstrap_servers, {**given, **self.options})

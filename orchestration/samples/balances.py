@@ -17,7 +17,7 @@ from consumers.database.bulk import insert_rows
 from consumers.database.positions import SqlPositions
 from consumers.database.tables import insert_into
 from consumers.errors import InvalidRecord
-from consumers.formats import Decoder, decoder_for
+from consumers.formats import JsonDecoder
 from consumers.processing.context import Context, Surroundings
 from consumers.processing.incarnation import Incarnation
 from consumers.processing.processor import Limits, Processor
@@ -78,7 +78,7 @@ class ToChanges:
     """Records → changes by account. Raises `Partial` where records are no transactions: the changes of the others, and why."""
 
     def __init__(self) -> None:
-        self._decoder: Decoder = decoder_for(_RECORD)
+        self._decoder = JsonDecoder(_RECORD.columns)
 
     def __call__(self, batch: pa.RecordBatch) -> Changes:
         there = pc.is_valid(batch["value"])

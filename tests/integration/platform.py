@@ -21,8 +21,8 @@ from consumers.brokers.admin import KafkaAdmin
 from consumers.brokers.options import KafkaOptions
 from consumers.clock import SystemClock
 from consumers.config import Consumer
-from consumers.staging.log import commits
 from consumers.types import TopicPartition, Watermarks
+from orchestration import mirror
 from orchestration.catalog import consumers
 from orchestration.demo import watch
 from orchestration.local.cluster import running_cluster
@@ -69,10 +69,8 @@ class Platform:
         return found.done >= found.total
 
     def mirrored(self, name: str) -> bool:
-        """Whether every window of every commit is in the event log, those of a moment ago included."""
-        wanted = {(commit.commit_id, window) for commit in commits(self.consumer(name).staged) for window in commit.windows}
-        events = self.materializations("staged", name)
-        return wanted == {(event.metadata["commit_id"].value, event.metadata["window"].value) for event in events}
+        """Whether the newest event of every window is of its newest commit, those of a moment ago included."""
+        return mirror.compare(self.instance, self.consumer(name), _clock) == []
 
     def computed(self, output: str) -> bool:
         """Whether every window of a job's output is up to date and no run works on it any more."""

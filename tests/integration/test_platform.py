@@ -14,10 +14,13 @@ from deltalake import DeltaTable
 
 from consumers.brokers.options import KafkaOptions
 from consumers.brokers.producer import KafkaProducer
+from consumers.clock import SystemClock
 from consumers.staging.log import commits
 from orchestration import mirror
+from orchestration.completeness import EMPTY
 from orchestration.components.spark_state import Output, read_output
 from orchestration.demo import verify
+from orchestration.mirror_events import data_version
 from orchestration.samples import complete
 from orchestration.samples.produce import Produced
 from orchestration.samples.records import malformed_rows, records, sample
@@ -38,7 +41,8 @@ def test_sensors_stage_what_is_waiting_and_spark_computes_the_touched_windows(pl
         platform.until(lambda topic=topic: platform.staged_all(topic), f"{topic} is staged", 180)  # type: ignore[misc]
     for output in ("airport_delays", "account_balances"):
         platform.until(lambda output=output: platform.computed(output), f"{output} is computed", 240)  # type: ignore[misc]
-    assert set(newest(platform.materializations("staged", "flights"))) == set(days_of_flights(0, RECORDS["flights"]))
+    platform.until(lambda: platform.mirrored("flights"), "the flights are mirrored", 120)
+    assert set(with_rows(platform.materializations("staged", "flights"))) == set(days_of_flights(0, RECORDS["flights"]))
     assert set(newest(platform.materializations("airport_delays"))) == set(days_of_flights(0, RECORDS["flights"]))
     assert_each_record_once(platform, "flights", RECORDS["flights"])
     assert_each_record_once(platform, "weather", RECORDS["weather"])
@@ -63,9 +67,11 @@ def test_a_late_record_recomputes_its_window_alone(platform: Platform) -> None:
 
     platform.until(lambda: newest_of(platform, "airport_delays", computed) != {}, f"{window} is recomputed", 180)
     platform.until(lambda: platform.computed("airport_delays"), "no run goes on", 60)
+    platform.until(lambda: platform.mirrored("flights"), "the late record is mirrored", 120)
 
     assert list(newest_of(platform, "airport_delays", computed)) == [window]
-    assert list(newest_of(platform, "staged/flights", staged)) == [window]
+    known, now = with_rows(staged), with_rows(platform.materializations("staged", "flights"))
+    assert {each for each, version in now.items() if known.get(each) != version} == {window}
     after = delays(platform)
     assert changed(before, after) == {window}
     flights = DeltaTable(platform.settings.tables / "airport_delays").to_pandas(columns=["_window", "flights"])
@@ -123,15 +129,13 @@ def test_commits_that_dagster_never_heard_of_are_mirrored_by_the_sensor(platform
         (run,) = platform.runs("ingest_weather", [DagsterRunStatus.STARTED])
         platform.terminate(run)
         platform.until(lambda: platform.status(run) == DagsterRunStatus.CANCELED, "the run is canceled", 15)
-        assert mirror.missing(platform.instance, consumer) == []
         complete.complete("weather", platform.bootstrap_servers, limit=RECORDS["weather"] + 200)
         platform.weir("ingest", "weather", "--until-caught-up")
-        lost = mirror.missing(platform.instance, consumer)
+        lost = mirror.compare(platform.instance, consumer, SystemClock())
         assert lost != []
-    platform.until(lambda: mirror.missing(platform.instance, consumer) == [], "the sensor mirrored them", 90)
+    platform.until(lambda: platform.mirrored("weather"), "the sensor mirrored them", 150)
     versions = newest(platform.materializations("staged", "weather"))
-    for each in lost:
-        assert {versions[window] for window in each.commit.windows} == {f"{each.commit.version}-{each.commit.commit_id[:8]}"}
+    assert all(versions[each.part] == data_version(each.commits[-1]) for each in lost)
     assert_each_record_once(platform, "weather", RECORDS["weather"] + 200)
 
 
@@ -184,6 +188,11 @@ def events_after(platform: Platform, seen: list[AssetMaterialization]) -> list[A
 def newest_of(platform: Platform, key: str, seen: list[AssetMaterialization]) -> dict[str, str]:
     """Data versions of the windows that were materialized since."""
     return dict(newest(platform.materializations(*key.split("/"))[len(seen) :]))
+
+
+def with_rows(events: list[AssetMaterialization]) -> dict[str, str]:
+    """The last data version of every window that has rows."""
+    return {window: version for window, version in newest(events).items() if version != EMPTY}
 
 
 def unchanged(event: AssetMaterialization) -> bool:

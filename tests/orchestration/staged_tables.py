@@ -47,8 +47,10 @@ class Tables:
             [],
         )
 
-    def batch(self, start: int, end: int, windows: Mapping[str, list[int]], dead: list[int] | None = None) -> StagedCommit:
-        """Account for [start, end) with the rows of `windows` (window → offsets) and dead letters."""
+    def batch(
+        self, start: int, end: int, windows: Mapping[str, list[int]], dead: list[int] | None = None, time: int | None = None
+    ) -> StagedCommit:
+        """Account for [start, end) with the rows of `windows` (window → offsets) and dead letters; `time` is their latest."""
         dead = dead or []
         if dead:
             self.write_dead(dead)
@@ -65,8 +67,25 @@ class Tables:
                 skipped=end - start - rows - len(dead),
                 windows={window: WindowChange(len(offsets), 100, 1) for window, offsets in windows.items()},
                 high={self.tp: end + 5},
+                times={} if time is None else {self.tp: time},
             ),
             [(window, offset) for window, offsets in windows.items() for offset in offsets],
+        )
+
+    def move(self, start: int, moved: OffsetRange, by: str, why: str) -> StagedCommit:
+        """Set the position to `start`."""
+        return self._commit(
+            StagedCommit(
+                commit_id=self._next_id(),
+                kind="move",
+                consumer=self.consumer.name,
+                member=self.member,
+                starts={self.tp: start},
+                moved={self.tp: moved},
+                by=by,
+                why=why,
+            ),
+            [],
         )
 
     def plant(self, window: str, offset: int) -> None:

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster.components.scaffold.scaffold import NoParams
 
 from consumers.clock import SystemClock
-from consumers.staging.log import StagedCommit
 from orchestration.catalog import ConsumerAttributes, ingestion_run_config
 from orchestration.components.consumer_assets import partitions, topic_assets
 from orchestration.components.consumer_member import run_member
-from orchestration.components.consumer_scaffold import KafkaConsumerScaffolder
+from orchestration.components.consumer_scaffold import KafkaConsumerParams, KafkaConsumerScaffolder
 from orchestration.definitions import defs
 from orchestration.mirror_events import staged_key, topic_key
 from orchestration.resources.kafka import KafkaResource
@@ -32,7 +30,7 @@ def test_a_consumer_is_assets_a_job_checks_and_a_sensor(loaded: dg.Definitions) 
     assert {"ingest_flights", "check_flights"} <= set(repository.job_names)
     assert {"keep_flights", "observe_topics"} <= {sensor.name for sensor in repository.sensor_defs}
     checks = {key.name for key in repository.asset_graph.asset_check_keys if key.asset_key == staged_key("flights")}
-    assert checks == {"ranges_join", "no_duplicates", "offsets_accounted_for", "mirrored"}
+    assert checks == {"ranges_join", "no_duplicates", "offsets_accounted_for", "mirrored", "time_lag", "retention"}
 
 
 def test_the_staged_asset_says_what_it_is(loaded: dg.Definitions) -> None:
@@ -96,6 +94,34 @@ def test_dagster_names_file_and_line_of_a_mistake(tmp_path: Path, monkeypatch: p
     assert f"attributes.topik at {path}:4" in str(raised.value.__cause__)
 
 
+DEFINITION = """\
+type: orchestration.components.KafkaConsumer
+attributes: {topic: orders, schema: {a: long}, window: day, %s}
+"""
+
+
+def test_a_split_is_assets_a_job_checks_and_a_sensor_for_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shop" / "defs" / "orders" / "defs.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(DEFINITION % "split: {column: a, tables: {ones: [1], rest: []}}")
+    repository = load_project(tmp_path, monkeypatch).get_repository_def()
+    graph = repository.asset_graph
+    for name in ("orders_ones", "orders_rest"):
+        assert graph.get(staged_key(name)).parent_keys == {topic_key("orders")}
+        assert f"ingest_{name}" in repository.job_names
+        assert f"keep_{name}" in {sensor.name for sensor in repository.sensor_defs}
+
+
+def test_a_transform_that_cannot_be_imported_is_named_when_dagster_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shop" / "defs" / "orders" / "defs.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(DEFINITION % "transform: shop.nowhere.f")
+    with pytest.raises(Exception) as raised:
+        load_project(tmp_path, monkeypatch)
+    told = f"{raised.value} {raised.value.__cause__}"
+    assert "cannot import 'shop.nowhere' of 'shop.nowhere.f'" in told
+
+
 def test_the_schema_for_editors_allows_the_short_forms() -> None:
     schema = ConsumerAttributes.model_json_schema(by_alias=True)
     assert {"enum": ["hour", "day"]} in schema["properties"]["window"]["anyOf"]
@@ -104,41 +130,44 @@ def test_the_schema_for_editors_allows_the_short_forms() -> None:
 
 
 def test_what_scaffolding_writes_is_a_consumer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request: dg.ScaffoldRequest[NoParams] = dg.ScaffoldRequest(
+    request: dg.ScaffoldRequest[KafkaConsumerParams] = dg.ScaffoldRequest(
         type_name="orchestration.components.KafkaConsumer",
         target_path=tmp_path / "shop" / "defs" / "clicks",
         scaffold_format="yaml",
         project_root=tmp_path,
-        params=NoParams(),
+        params=KafkaConsumerParams(plain=True),
     )
     KafkaConsumerScaffolder().scaffold(request)
     graph = load_project(tmp_path, monkeypatch).resolve_asset_graph()
     assert graph.get(staged_key("clicks")).parent_keys == {topic_key("clicks")}
 
 
-def commit(number: int) -> StagedCommit:
-    return StagedCommit(commit_id=str(number), kind="batch", consumer="orders", member="m")
-
-
-def test_a_members_commits_are_mirrored_in_order_and_its_result_returned() -> None:
+def test_the_main_thread_is_free_while_a_member_works_and_its_result_is_returned() -> None:
     seen: list[str] = []
+    looked = threading.Event()
 
-    def work(stop: threading.Event, hand_over: object) -> str:
-        assert callable(hand_over)
-        for number in range(200):
-            hand_over(commit(number))
+    def work(stop: threading.Event) -> str:
+        assert looked.wait(20)
         return "done"
 
-    assert run_member(work, lambda c: seen.append(c.commit_id), SystemClock()) == "done"
-    assert seen == [str(number) for number in range(200)]
+    def meanwhile() -> None:
+        seen.append(threading.current_thread().name)
+        looked.set()
+
+    assert run_member(work, meanwhile, SystemClock()) == "done"
+    assert set(seen) == {threading.current_thread().name}
+
+
+def test_a_member_that_is_told_to_stop_finishes_and_its_result_is_returned() -> None:
+    assert run_member(lambda stop: stop.wait(20), lambda: "enough", SystemClock()) is True
 
 
 def test_a_members_error_is_raised() -> None:
-    def work(stop: threading.Event, hand_over: object) -> None:
+    def work(stop: threading.Event) -> None:
         raise ValueError("no such topic")
 
     with pytest.raises(ValueError, match="no such topic"):
-        run_member(work, lambda c: None, SystemClock())
+        run_member(work, lambda: None, SystemClock())
 
 
 class Interruption(BaseException):
@@ -148,13 +177,11 @@ class Interruption(BaseException):
 def test_an_interrupted_member_finishes_before_the_interruption_goes_on() -> None:
     finished = threading.Event()
 
-    def work(stop: threading.Event, hand_over: object) -> None:
-        assert callable(hand_over)
-        hand_over(commit(1))
+    def work(stop: threading.Event) -> None:
         stop.wait(20)
         finished.set()
 
-    def interrupt(_: StagedCommit) -> None:
+    def interrupt() -> None:
         raise Interruption
 
     with pytest.raises(Interruption):
@@ -165,12 +192,10 @@ def test_an_interrupted_member_finishes_before_the_interruption_goes_on() -> Non
 def test_an_interrupted_member_that_hangs_is_left_behind() -> None:
     release = threading.Event()
 
-    def work(stop: threading.Event, hand_over: object) -> None:
-        assert callable(hand_over)
-        hand_over(commit(1))
+    def work(stop: threading.Event) -> None:
         release.wait(20)
 
-    def interrupt(_: StagedCommit) -> None:
+    def interrupt() -> None:
         raise Interruption
 
     started = SystemClock().monotonic()
@@ -183,13 +208,11 @@ def test_an_interrupted_member_that_hangs_is_left_behind() -> None:
 def test_terminating_a_run_stops_its_member_and_cancels_it() -> None:
     stopped = threading.Event()
 
-    def work(stop: threading.Event, hand_over: object) -> None:
-        assert callable(hand_over)
-        hand_over(commit(1))
+    def work(stop: threading.Event) -> None:
         stop.wait(20)
         stopped.set()
 
-    def interrupt(_: StagedCommit) -> None:
+    def interrupt() -> None:
         raise dg.DagsterExecutionInterruptedError
 
     @dg.op

@@ -15,7 +15,7 @@ from consumers.processing.ingest import IngestResult
 from orchestration.catalog import ingestion_op_name
 from orchestration.cli import ingest as cli
 from orchestration.components import consumer_job
-from orchestration.components.consumer_member import OnCommit, run_member
+from orchestration.components.consumer_member import run_member
 from orchestration.monitoring import run_metadata
 from orchestration.resources.kafka import KafkaResource
 from tests.consumers.parts import consumer
@@ -74,13 +74,13 @@ def test_a_runs_metadata_comes_from_what_the_member_measured(tmp_path: Path, mon
 def test_a_member_that_hangs_ends_the_run_with_its_stack_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     let_go, stuck = threading.Event(), threading.Event()
 
-    def work(stop: threading.Event, on_commit: OnCommit) -> None:
+    def work(stop: threading.Event) -> None:
         with StuckDetector(0.05, SystemClock(), stuck.set):
             let_go.wait(60)
 
     try:
         with pytest.raises(FatalError, match="made no progress"):
-            run_member(work, lambda c: None, SystemClock(), patience=0.0, stuck=stuck)
+            run_member(work, lambda: None, SystemClock(), patience=0.0, stuck=stuck)
     finally:
         let_go.set()
     [message] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]

@@ -112,6 +112,7 @@ def test_a_range_is_computed_once_and_a_second_run_changes_nothing_and_starts_no
     assert list(first) == ["2013-01-01", "2013-01-02"]
     assert first["2013-01-01"] | {"seconds": 0, "code_version": ""} == {
         "rows": 1,
+        "dagster/partition_row_count": 1,
         "unchanged": False,
         "seconds": 0,
         "windows_in_run": 2,

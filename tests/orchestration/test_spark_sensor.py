@@ -2,7 +2,9 @@
 instance, no Spark.
 """
 
+import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
@@ -10,8 +12,11 @@ import pyarrow as pa
 import pytest
 from dagster import DagsterRun, DagsterRunStatus
 from deltalake import write_deltalake
+from pydantic import ValidationError
 
 from consumers.clock import ManualClock
+from consumers.staging.completeness import Progress
+from orchestration.components.spark_config import SparkJobConfig
 from orchestration.components.spark_plan import Job
 from orchestration.components.spark_sensor import JOB_TAG, WORK_TAG, Trigger, evaluate
 from orchestration.components.spark_state import Pinned
@@ -25,9 +30,9 @@ def stage(path: Path, *windows: str) -> None:
     write_deltalake(str(path), pa.Table.from_pylist(rows), partition_by=["_window"], mode="append")
 
 
-def finish(job: Job) -> None:
-    """Write the output as a run would."""
-    plan = job.plan()
+def finish(job: Job, *windows: str) -> None:
+    """Write the output as a run would, of all windows or these."""
+    plan = job.plan(windows or None)
     rows = [{"_window": window, "_inputs": print_, "s": 1} for window, print_ in plan.fingerprints.items()]
     table = pa.Table.from_pylist(rows)
     write_deltalake(str(job.output), table, partition_by=["_window", "_inputs"], mode="overwrite")
@@ -201,3 +206,58 @@ def test_failed_work_is_tried_again_later_under_a_new_key_and_given_up_after_thr
     bench.stage("2013-01-01")
     bench.clock.advance(200)
     assert WORK_TAG in bench.request().tags
+
+
+def valid_through(bench: Bench, consumer: str, day: str) -> None:
+    """As if the consumer's sensor had found out."""
+    at = int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
+    kept = {"table": "", "progress": Progress(valid_through=at).to_json(), "told": "", "at": 0}
+    bench.instance.daemon_cursor_storage.set_cursor_values({f"weir/valid_through/{consumer}": json.dumps(kept)})
+
+
+def waiting(*consumers: str) -> Trigger:
+    return Trigger(settle_seconds=0, complete_in=consumers)
+
+
+def test_a_job_that_waits_for_complete_windows_runs_those_and_says_what_the_others_wait_for(bench: Bench) -> None:
+    bench.stage("2013-01-01", "2013-01-02", "2013-01-03")
+    valid_through(bench, "flights", "2013-01-05")
+    valid_through(bench, "weather", "2013-01-03")
+    trigger = waiting("flights", "weather")
+    assert bench.windows(bench.request(trigger)) == ["2013-01-01", "2013-01-02"]
+    finish(bench.job, "2013-01-01", "2013-01-02")
+    result = bench.tick(trigger)
+    assert not result.run_requests and isinstance(result.skip_reason, dg.SkipReason)
+    told = str(result.skip_reason.skip_message)
+    assert "1 of 3 windows stale" in told and "1 of them are not complete yet" in told
+    assert "flights is valid through 2013-01-05 00:00:00Z, weather is valid through 2013-01-03 00:00:00Z" in told
+
+
+def test_a_job_that_waits_for_a_consumer_of_which_nothing_is_known_says_which_sensor_finds_out(bench: Bench) -> None:
+    bench.stage("2013-01-01")
+    result = bench.tick(waiting("flights"))
+    assert not result.run_requests and isinstance(result.skip_reason, dg.SkipReason)
+    assert "switched on, the sensor keep_flights finds out" in str(result.skip_reason.skip_message)
+
+
+def test_a_complete_window_that_is_revised_is_computed_again(bench: Bench) -> None:
+    bench.stage("2013-01-01")
+    valid_through(bench, "flights", "2013-01-02")
+    finish(bench.job)
+    bench.stage("2013-01-01")
+    assert bench.windows(bench.request(waiting("flights"))) == ["2013-01-01"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"windows": "none"}, {"inputs": {"in": {"table": "other"}}}], ids=["no windows", "no consumer"]
+)
+def test_a_job_cannot_wait_for_what_is_never_complete(changes: dict[str, object]) -> None:
+    definition = {
+        "function": "spark_jobs.airport_delays.airport_delays",
+        "inputs": {"in": {"consumer": "flights"}},
+        "output": "out",
+        "windows": "day",
+        "wait_for": "complete",
+    }
+    with pytest.raises(ValidationError, match="wait_for: complete needs windows, and a consumer"):
+        SparkJobConfig.model_validate(definition | changes)

@@ -39,7 +39,11 @@ class MemoryAdmin:
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """The settings that are in force for the topic, as far as this cluster obeys them."""
-        return self._cluster.call("topic_config", self.client_id, lambda: self._cluster.topic(topic).settings.config())
+
+        def asked() -> dict[str, str]:
+            return self._cluster.topic(topic).settings.config()
+
+        return self._cluster.call("topic_config", self.client_id, asked)
 
     def watermarks(self, topic: str) -> dict[TopicPartition, Watermarks]:
         """The low and high watermark of every partition."""
