@@ -62,7 +62,7 @@ def weir(bootstrap_servers: str, topic: str, records: int, folder: Path) -> floa
     name = "bench"
     consumer = Consumer(
         name=name,
-        config=DEFINITION.model_copy(update={"topic": topic}),
+        config=DEFINITION.model_copy(update={"only_topic": topic}),
         staged=folder / "staged",
         dead_letters=folder / "dead_letters",
     )

@@ -1,52 +1,34 @@
 """What one consumer is: the typed form of its YAML definition. Validation happens here and nowhere later."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from consumers.columns import RAW_TYPES, Column, Columns, arrow_type, check_names
+from consumers.errors import ConfigError
 from consumers.membership import GroupSettings
-from consumers.paths import Leaf, parse, tree
+from consumers.paths import Leaf, tree
 
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_SIMPLE: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "binary": pa.binary(),
-}
+__all__ = [
+    "BatchLimits", "Column", "Consumer", "ConsumerConfig", "InvalidLimits", "LagLimits", "OnLag", "Split", "Transform", "Where",
+    "Window", "arrow_type",
+]  # fmt: skip
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
-RAW_TYPES = ("binary", "string")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-
-
-def arrow_type(name: str) -> pa.DataType:
-    """The Arrow type of a type name (Delta's own names). Raises ValueError for any other name."""
-    if decimal := _DECIMAL.fullmatch(name):
-        precision, scale = int(decimal[1]), int(decimal[2])
-        if not (1 <= precision <= 38 and scale <= precision):
-            raise ValueError(f"{name}: precision is 1 to 38, scale at most the precision")
-        return pa.decimal128(precision, scale)
-    if name not in _SIMPLE:
-        raise ValueError(f"unknown type '{name}'; known: {', '.join(_SIMPLE)}, decimal(p,s)")
-    return _SIMPLE[name]
-
-
-def _known_type(name: str) -> str:
-    arrow_type(name)
-    return name
 
 
 def _known_day(text: str) -> str:
@@ -58,38 +40,6 @@ def _known_day(text: str) -> str:
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Column(_Strict):
-    """A column: read from the field of the same name, or from where one of `path`, `header` and `key` says."""
-
-    type: Annotated[str, AfterValidator(_known_type)] = Field(
-        description="string, boolean, byte, short, integer, long, float, double, decimal(p,s), date, timestamp, binary"
-    )
-    nullable: bool = Field(default=True, description="false: a record without this field is a dead letter")
-    path: str | None = Field(default=None, description="where the value stands in a JSON record, such as a.b or items[0].id")
-    header: str | None = Field(
-        default=None, min_length=1, description="the column is this record header's last value, not a field"
-    )
-    key: bool = Field(default=False, description="true: the column is the record's key, not a field")
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> Self:
-        if (self.path is not None) + (self.header is not None) + self.key > 1:
-            raise ValueError("one of path, header and key: a column comes from one place")
-        if self.path is not None:
-            parse(self.path)
-        return self
-
-    @property
-    def of_value(self) -> bool:
-        """Whether the column is read from the record's value."""
-        return self.header is None and not self.key
-
-    @property
-    def arrow(self) -> pa.DataType:
-        """The Arrow type."""
-        return arrow_type(self.type)
 
 
 class Window(_Strict):
@@ -141,6 +91,7 @@ class OnLag(_Strict):
     seconds: float | None = Field(default=None, gt=0, description="age of the oldest record that waits")
 
 
+TopicName = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
 Value = str | int | bool
 
 
@@ -176,16 +127,6 @@ class Split(_Strict):
             return Where.model_validate({"column": self.column, "in": values})
         named = dict.fromkeys(value for values in self.tables.values() for value in values)
         return Where(column=self.column, not_in=list(named))
-
-
-def _short_columns(value: Any) -> Any:
-    """`name: long` means `name: {type: long}`."""
-    if not isinstance(value, dict):
-        return value
-    return {name: {"type": column} if isinstance(column, str) else column for name, column in value.items()}
-
-
-Columns = Annotated[dict[str, Column], BeforeValidator(_short_columns)]
 
 
 class Transform(_Strict):
@@ -230,20 +171,17 @@ _VALUES: dict[str, type] = {"string": str, "boolean": bool, "byte": int, "short"
 """The types of the columns that `where` and `split` may go by."""
 
 
-def _check_names(key: str, columns: Mapping[str, Column]) -> None:
-    if not columns:
-        raise ValueError(f"{key}: at least one column")
-    for name in columns:
-        if not _COLUMN.fullmatch(name):
-            raise ValueError(f"{key}: '{name}' cannot be a column name: letters, digits and _, a letter first")
-    if len({name.lower() for name in columns}) < len(columns):
-        raise ValueError(f"{key}: two columns differ only in case, which Spark cannot tell apart")
-
-
 class ConsumerConfig(_Strict):
     """A consumer's definition: the attributes of `defs/consumers/<name>/defs.yaml`."""
 
-    topic: Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
+    only_topic: TopicName | None = Field(default=None, alias="topic", description="one Kafka topic")
+    topics: list[TopicName] | None = Field(default=None, min_length=1, description="several topics, into one table")
+    topic_pattern: str | None = Field(
+        default=None,
+        min_length=1,
+        validate_default=True,
+        description="all topics whose whole name is like this regular expression, into one table",
+    )
     transform: Annotated[Transform | None, BeforeValidator(_short_transform)] = None
     where: Where | None = Field(default=None, description="only the records with these values belong to the table")
     split: Split | None = Field(default=None, description="several tables from one topic, by a column's value")
@@ -271,11 +209,21 @@ class ConsumerConfig(_Strict):
     description: str | None = None
     owners: list[str] = []
 
+    @field_validator("topic_pattern")
+    @classmethod
+    def _one_of_three(cls, pattern: str | None, others: ValidationInfo) -> str | None:
+        # One that is wrong is not among the data, and has its own message.
+        given = [pattern, others.data.get("only_topic", ""), others.data.get("topics", "")]
+        if given.count(None) != 2 and "" not in given:
+            raise ValueError("exactly one of topic, topics and topic_pattern")
+        return pattern
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        _check_names("schema", self.columns)
+        self._sound_topics()
+        check_names("schema", self.columns)
         if self.transform is not None and self.transform.columns is not None:
-            _check_names("transform.columns", self.transform.columns)
+            check_names("transform.columns", self.transform.columns)
             if moved := [n for n, c in self.columns.items() if c.path is not None or not c.of_value]:
                 raise ValueError(f"schema: '{moved[0]}': the transform returns it; say in transform.columns where it is read")
         self._readable()
@@ -286,6 +234,38 @@ class ConsumerConfig(_Strict):
         if self.membership.instance_id is not None and self.members > 1:
             raise ValueError(f"membership.instance_id: one id for {self.members} members; leave it out, or set members: 1")
         return self
+
+    @property
+    def topic(self) -> str:
+        """The only topic. Raises ConfigError for a consumer of several, whose engine works on `Consumer.of_topic`."""
+        if self.only_topic is None:
+            raise ConfigError(f"this consumer reads {self.reads}: one of them has to be named")
+        return self.only_topic
+
+    @property
+    def source(self) -> str:
+        """What is read, for a table's cell: a topic, several, or a pattern."""
+        return ", ".join(self.topics_among(tuple)) if self.topic_pattern is None else f"like {self.topic_pattern}"
+
+    @property
+    def reads(self) -> str:
+        """What is read, in a sentence."""
+        return f"the topic {self.source}" if self.only_topic is not None else f"the topics {self.source}"
+
+    def topics_among(self, existing: Callable[[], Iterable[str]]) -> list[str]:
+        """The topics that are read: those that are named, or those `existing` that are like the pattern. Only that one asks."""
+        if self.topic_pattern is None:
+            return [self.only_topic] if self.only_topic is not None else list(self.topics or ())
+        like = re.compile(self.topic_pattern)
+        return sorted(name for name in existing() if like.fullmatch(name) and not name.startswith("__"))
+
+    def _sound_topics(self) -> None:
+        if self.topics is not None and len(set(self.topics)) < len(self.topics):
+            raise ValueError("topics: one is named twice")
+        try:
+            re.compile(self.topic_pattern or "")
+        except re.error as error:
+            raise ValueError(f"topic_pattern: '{self.topic_pattern}' is no regular expression: {error}") from None
 
     @property
     def read_columns(self) -> Mapping[str, Column]:
@@ -365,3 +345,15 @@ class Consumer(_Strict):
     def group(self) -> str:
         """The Kafka consumer group."""
         return self.config.group or f"weir-{self.name}"
+
+    def of_topic(self, topic: str, sharing: int = 1) -> "Consumer":
+        """The same consumer as far as one of its topics goes, with its share of the memory that `sharing` topics have.
+
+        Tables, group and positions (which name the topic) are the same.
+        """
+        config = self.config
+        batch = config.batch.model_copy(update={"max_bytes": max(1024, config.batch.max_bytes // sharing)})
+        alone: dict[str, Any] = {"only_topic": topic, "topics": None, "topic_pattern": None, "batch": batch}
+        if config.only_topic is None and (name := config.membership.instance_id) is not None:
+            alone["membership"] = config.membership.model_copy(update={"instance_id": f"{name}-{topic}"[:249]})
+        return self.model_copy(update={"config": config.model_copy(update=alone)})

@@ -42,7 +42,8 @@ class ConsumerAttributes(ConsumerConfig):
         properties["window"] = {"anyOf": [properties["window"], {"enum": ["hour", "day"]}]}
         columns = properties["schema"]
         columns["additionalProperties"] = {"anyOf": [columns["additionalProperties"], {"type": "string"}]}
-        properties["topic"].pop("pattern", None)
+        # What is written may hold an environment variable.
+        properties["topic"], properties["topics"]["anyOf"][0]["items"] = {"type": "string"}, {"type": "string"}
         properties["transform"] = {"anyOf": [properties["transform"], {"type": "string"}]}
         return schema
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from consumers.config import Consumer, Window
 from consumers.staging.log import StagedCommit, commits
-from consumers.staging.schema import WINDOW, schema_id
+from consumers.staging.schema import VALUE, WINDOW, schema_id
 from consumers.staging.windows import Every, window_keys
 
 Level = Literal["safe", "note", "rebuild"]
@@ -63,15 +63,17 @@ def changes(consumer: Consumer) -> list[Change]:
         return []
     table = DeltaTable(consumer.staged)
     newest = commits(table, max(-1, table.version() - _RECENT))
-    differing = [*_columns(consumer, table), *_window(consumer, table), *_topics(consumer, newest)]
+    differing = [*_columns(consumer, table), *_kept_bytes(consumer, table), *_window(consumer, table), *_topics(consumer, newest)]
     return differing or list(_read_otherwise(consumer, newest))
 
 
-def rebuild(consumer: str) -> str:
+def rebuild(consumer: Consumer) -> str:
     """How to get a table that is as the definition says."""
+    if consumer.config.only_topic is None:
+        return "Change the definition back, or use a new name, which stages into a new table: shadows are of one topic."
     return (
-        f"Change the definition back, or build the table again: launch the job shadow_{consumer}, look at its differences, then "
-        f"swap_{consumer}. A new name stages into a new table."
+        f"Change the definition back, or build the table again: launch the job shadow_{consumer.name}, look at its differences, "
+        f"then swap_{consumer.name}. A new name stages into a new table."
     )
 
 
@@ -83,14 +85,23 @@ def _columns(consumer: Consumer, table: DeltaTable) -> Iterator[Change]:
         yield Change("safe", f"column '{name}' ({_name(wanted[name])}) is new", means)
     for name, kind in wanted.items():
         if name in stored and _name(stored[name]) != _name(kind):
-            yield _retyped(consumer.name, name, stored[name], kind)
+            yield _retyped(consumer, name, stored[name], kind)
     for name in stored.keys() - wanted.keys():
         means = "the table has it and the definition does not; a Delta table cannot lose a column, and ingestion stops."
-        do = f"Declare it again (its values are null where records do not have the field any more). {rebuild(consumer.name)}"
+        do = f"Declare it again (its values are null where records do not have the field any more). {rebuild(consumer)}"
         yield Change("rebuild", f"column '{name}' ({_name(stored[name])}) is gone", means, do)
 
 
-def _retyped(consumer: str, name: str, stored: pa.DataType, wanted: pa.DataType) -> Change:
+def _kept_bytes(consumer: Consumer, table: DeltaTable) -> Iterator[Change]:
+    there = any(field.name == VALUE for field in table.schema().fields)
+    if consumer.config.keep_raw and not there:
+        yield Change("safe", "keep_raw is new", "ingestion adds the column `_value`; older rows have no bytes in it.")
+    elif there and not consumer.config.keep_raw:
+        means = "the table has kept bytes; a Delta table cannot lose a column, and ingestion stops."
+        yield Change("rebuild", "keep_raw is gone", means, rebuild(consumer))
+
+
+def _retyped(consumer: Consumer, name: str, stored: pa.DataType, wanted: pa.DataType) -> Change:
     what = f"column '{name}' was {_name(stored)} and is {_name(wanted)}"
     if _plain(wanted) in _WIDER.get(_plain(stored), ()):
         means = "wider, so a rebuild loses nothing; but a column's type cannot be changed in place, and ingestion stops."
@@ -109,11 +120,11 @@ def _window(consumer: Consumer, table: DeltaTable) -> Iterator[Change]:
     window = consumer.config.window
     if other := sizes - {window.every}:
         means = "windows of both sizes would stand in one table, and Dagster's partitions would not be its windows."
-        yield Change("rebuild", f"windows were one {other.pop()} and are one {window.every}", means, rebuild(consumer.name))
+        yield Change("rebuild", f"windows were one {other.pop()} and are one {window.every}", means, rebuild(consumer))
     elif actions and not _as_now(Path(table.table_uri), str(actions[0]["path"]), keys[0], window):
         by = "the record's timestamp" if window.field is None else f"'{window.field}'"
         means = "a row's window would depend on when it was staged, and jobs by window would see it twice or not at all."
-        yield Change("rebuild", f"windows go by {by} now, and the newest rows did not", means, rebuild(consumer.name))
+        yield Change("rebuild", f"windows go by {by} now, and the newest rows did not", means, rebuild(consumer))
 
 
 def _as_now(folder: Path, file: str, key: str, window: Window) -> bool:
@@ -132,11 +143,15 @@ def _as_now(folder: Path, file: str, key: str, window: Window) -> bool:
 
 def _topics(consumer: Consumer, newest: list[StagedCommit]) -> Iterator[Change]:
     read = {tp.topic for commit in newest for tp in (*commit.ranges, *commit.starts)}
-    topic = consumer.config.topic
-    if read and topic not in read:
-        then = ", ".join(sorted(read))
-        means = f"the positions in {then} stay, '{topic}' is read from `start`, and its rows go into the same table."
-        yield Change("note", f"the topic was {then} and is {topic}", means, "Where they do not belong together, use a new name.")
+    config = consumer.config
+    dropped, then = sorted(read - {*config.topics_among(lambda: read)}), ", ".join(sorted(read))
+    if read and len(dropped) == len(read):
+        means = f"the positions in {then} stay, '{config.source}' is read from `start`, and its rows go into the same table."
+        do = "Where they do not belong together, use a new name."
+        yield Change("note", f"the topic was {then} and is {config.source}", means, do)
+    elif dropped:
+        means = "their rows and positions stay; named again, they are read from where they stand."
+        yield Change("note", f"no longer read: {', '.join(dropped)}", means)
 
 
 def _read_otherwise(consumer: Consumer, newest: list[StagedCommit]) -> Iterator[Change]:

@@ -98,13 +98,13 @@ def advance(
         before = Kept(str(table.metadata().id))
     window, now = consumer.config.window, int(clock.time() * 1000)
     folded = fold(before.progress, commits(table, before.progress.version), window.every)
-    # Valid through nothing: a position went back, so windows are told of again.
-    told = "" if folded.valid_through is None else before.told
     progress = look(folded, watermarks, positions, window, now)
+    # Where a position went back, or a clock that ran ahead is right again, windows are told of again.
+    told = before.told if folded.valid_through is not None and progress.complete(before.told, window.every) else ""
     after = Kept(before.table, progress, told, before.at)
     _keep(instance, consumer, after)
     events: tuple[dg.AssetMaterialization, ...] = ()
-    if clock.time() - before.at >= APART_SECONDS:
+    if not 0 <= clock.time() - before.at < APART_SECONDS:
         due = list(islice(complete_windows(progress, window, after=told), _LOOK_AHEAD))
         done, events = _announced(instance, consumer, progress, due, table, clock) if due else (told, ())
         if events or done > told:

@@ -74,13 +74,15 @@ class Pass:
 class _Cursor:
     """How far the mirror is, kept beside the events: whoever wipes Dagster's storage gets a full comparison.
 
-    `goal` is the table version that an unfinished pass is to reach, `at` when the last event was written.
+    `goal` is the table version that an unfinished pass is to reach, `at` when the last event was written, `stamp` that of the
+    log's file of `version`: another one is of a table that was restored to an older version, and went on from there.
     """
 
     table: str = ""
     version: int = -1
     goal: int = -1
     at: float = 0.0
+    stamp: int = 0
 
 
 def catch_up(
@@ -100,8 +102,8 @@ def catch_up(
         return Pass(-1)
     if full:
         distrust(instance, consumer)
-    elif not _has_news(consumer.staged, _load(instance, consumer).version):
-        return Pass(_load(instance, consumer).version)
+    elif not _has_news(consumer.staged, known := _load(instance, consumer)):
+        return Pass(known.version)
     with _turn(consumer.staged) as ours:
         cursor = _load(instance, consumer)
         wait = cursor.at + EVERY_SECONDS - clock.time()
@@ -147,7 +149,7 @@ def _pass(
     seconds: float | None,
 ) -> Pass:
     table = DeltaTable(consumer.staged)
-    cursor = _aimed(cursor, table)
+    cursor = _aimed(consumer.staged, cursor, table)
     # What came after an unfinished pass began waits for the next one: a window that has its event already gets no second one.
     log = [commit for commit in commits(table, cursor.version) if commit.version <= cursor.goal]
     behind = _behind(instance, consumer, log, clock)
@@ -159,16 +161,17 @@ def _pass(
         emit(_event(consumer, behind[done], held, told, clock))
         done += 1
     unfinished = done < len(behind)
-    cursor = replace(cursor, version=cursor.version if unfinished else cursor.goal, at=clock.time() if done else cursor.at)
+    version = cursor.version if unfinished else cursor.goal
+    cursor = replace(cursor, version=version, at=clock.time() if done else cursor.at, stamp=_stamp(consumer.staged, version))
     _save(instance, consumer, cursor)
     versions = {commit.version for each in behind[:done] for commit in each.commits}
     return Pass(cursor.version, len(versions), done, _left(cursor, table, unfinished))
 
 
-def _aimed(cursor: _Cursor, table: DeltaTable) -> _Cursor:
+def _aimed(path: Path, cursor: _Cursor, table: DeltaTable) -> _Cursor:
     """The cursor of this table with a goal: that of a pass which was not finished, else the loaded version."""
     table_id, newest = str(table.metadata().id), table.version()
-    if cursor.table != table_id or cursor.version > newest:
+    if cursor.table != table_id or cursor.stamp != _stamp(path, cursor.version):
         return _Cursor(table_id, -1, newest, cursor.at)
     return cursor if cursor.version < cursor.goal <= newest else replace(cursor, goal=newest)
 
@@ -221,10 +224,17 @@ def _held(table: DeltaTable, windows: Sequence[str]) -> dict[str, Held]:
     return {row["window"]: Held(row["rows_sum"] or 0, row["small_count"], row["small_sum"]) for row in sums}
 
 
-def _has_news(table: Path, verified: int) -> bool:
-    """Whether there is a commit after a version, or the version is not of this table. Looks at two names of files."""
-    log = table / "_delta_log"
-    return (log / f"{verified + 1:020d}.json").exists() or not (log / f"{verified:020d}.json").exists()
+def _has_news(table: Path, cursor: _Cursor) -> bool:
+    """Whether there is a commit after the cursor's, or that one is not of this table. Looks at two files' names and times."""
+    return _stamp(table, cursor.version + 1) != 0 or _stamp(table, cursor.version) != cursor.stamp
+
+
+def _stamp(table: Path, version: int) -> int:
+    """When a version's file in the log was written (nanoseconds); 0 where there is none."""
+    try:
+        return (table / "_delta_log" / f"{version:020d}.json").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 @contextmanager
@@ -244,7 +254,7 @@ def _load(instance: dg.DagsterInstance, consumer: Consumer) -> _Cursor:
     text = instance.daemon_cursor_storage.get_cursor_values({key}).get(key, "")
     try:
         raw = json.loads(text or "{}")
-        return _Cursor(str(raw["table"]), int(raw["version"]), int(raw["goal"]), float(raw["at"]))
+        return _Cursor(str(raw["table"]), int(raw["version"]), int(raw["goal"]), float(raw["at"]), int(raw["stamp"]))
     except (ValueError, KeyError, TypeError):
         return _Cursor()
 

@@ -164,28 +164,32 @@ class Repairer:
         try:
             if isinstance(self._admin, WeirError):
                 raise self._admin
-            topic = self._consumer.config.topic
-            marks = self._admin.watermarks(topic)
-            known, now = known_topic(DeltaTable(self._consumer.staged), self._consumer.name, topic), self._admin.topic_id(topic)
-            # The group first: a member that commits in between is ahead of what was asked, never behind.
-            offsets = self._admin.group_offsets(self._consumer.group, topic)
+            topics = self._consumer.config.topics_among(self._admin.topics)
+            return [each for topic in topics for each in self._of_topic(self._admin, topic)]
         except WeirError as error:
-            return [Difference("kafka", self._consumer.config.topic, within(error), False, "Positions were not compared.")]
+            return [Difference("kafka", self._consumer.config.source, f"{within(error)}.", False, "Positions were not compared.")]
+
+    def _of_topic(self, admin: BrokerAdmin, topic: str) -> list[Difference]:
+        marks = admin.watermarks(topic)
+        known, now = known_topic(DeltaTable(self._consumer.staged), self._consumer.name, topic), admin.topic_id(topic)
+        # The group first: a member that commits in between is ahead of what was asked, never behind.
+        offsets = admin.group_offsets(self._consumer.group, topic)
         recreated = bool(now) and known not in (None, topic_hash(""), topic_hash(now))
-        positions = self._positions(marks)
+        positions = self._positions(topic, marks)
         wrong = position_differences(topic, positions, marks, recreated)
         return wrong if recreated else [*wrong, *group_differences(self._consumer.group, positions, offsets, marks)]
 
-    def _positions(self, marks: Mapping[TopicPartition, Watermarks]) -> Positions:
-        topic = self._consumer.config.topic
+    def _positions(self, topic: str, marks: Mapping[TopicPartition, Watermarks]) -> Positions:
         return committed_positions(self._consumer.staged, self._consumer.name, topic, len(marks))
 
     def _mend_group(self, groups: Sequence[Difference]) -> list[Outcome]:
         if isinstance(self._admin, WeirError):
             return [Outcome(each, False, within(self._admin)) for each in groups]
         wanted = {each.where for each in groups}
-        now = self._positions(self._admin.watermarks(self._consumer.config.topic))
-        positions = {tp: offset for tp, offset in now.items() if str(tp) in wanted}
+        positions: dict[TopicPartition, int] = {}
+        for topic in self._consumer.config.topics_among(self._admin.topics):
+            now = self._positions(topic, self._admin.watermarks(topic))
+            positions |= {tp: offset for tp, offset in now.items() if str(tp) in wanted}
         told = self._admin.set_group_offsets(self._consumer.group, positions)
         said = "set to the position" if told else "left to the group's members, who tell it within half a minute"
         return [Outcome(each, told, said) for each in groups]

@@ -37,6 +37,8 @@ COLUMNS = {
 class Asked(Protocol):
     """What is asked of a cluster."""
 
+    def topics(self) -> list[str]: ...
+
     def watermarks(self, topic: str) -> dict[TopicPartition, Watermarks]: ...
 
     def group_offsets(self, group: str, topic: str) -> dict[TopicPartition, int]: ...
@@ -56,6 +58,7 @@ class PartitionStatus:
     group_offset: int | None
     lag: int
     gone: str = ""
+    topic: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class ConsumerStatus:
     @property
     def problems(self) -> list[str]:
         """What is wrong, in words; empty while all is well."""
-        gone = [f"{self.name}: {self.topic}/{p.partition}: {p.gone}" for p in self.partitions if p.gone]
+        gone = [f"{self.name}: {p.topic or self.topic}/{p.partition}: {p.gone}" for p in self.partitions if p.gone]
         stopped = [f"{self.name}: {self.running.problem}"] if self.running is not None and self.running.problem else []
         return [*([self.error] if self.error else []), *gone, *stopped]
 
@@ -164,7 +167,7 @@ def consumer_status(consumer: Consumer, admin: Asked | WeirError, running: Runni
         error = str(problem)
     return ConsumerStatus(
         name=consumer.name,
-        topic=consumer.config.topic,
+        topic=consumer.config.source,
         partitions=partitions,
         staged=table_status(consumer.staged),
         dead_letters=table_status(consumer.dead_letters),
@@ -191,11 +194,15 @@ def table_status(path: Path) -> TableStatus | None:
 
 
 def _partitions(consumer: Consumer, admin: Asked) -> tuple[PartitionStatus, ...]:
-    topic = consumer.config.topic
+    topics = consumer.config.topics_among(admin.topics)
+    return tuple(status for topic in topics for status in _partitions_of(consumer, topic, admin))
+
+
+def _partitions_of(consumer: Consumer, topic: str, admin: Asked) -> list[PartitionStatus]:
     marks = admin.watermarks(topic)
     group = admin.group_offsets(consumer.group, topic)
     positions = committed_positions(consumer.staged, consumer.name, topic, len(marks))
-    return tuple(
+    return [
         PartitionStatus(
             partition=tp.partition,
             low=mark.low,
@@ -204,9 +211,10 @@ def _partitions(consumer: Consumer, admin: Asked) -> tuple[PartitionStatus, ...]
             group_offset=group.get(tp),
             lag=mark.lag(positions.get(tp, mark.low)),
             gone=_gone(positions.get(tp), mark),
+            topic=topic,
         )
         for tp, mark in sorted(marks.items())
-    )
+    ]
 
 
 def _gone(position: int | None, mark: Watermarks) -> str:

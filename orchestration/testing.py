@@ -31,11 +31,15 @@ NOW = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class GivenRecord(TypedDict, total=False):
-    """A record of a test. A dict or list as `value` is written as JSON; None, or no value, is a tombstone."""
+    """A record of a test. `topic` is the consumer's only or first one unless given.
+
+    A dict or list as `value` is written as JSON; None, or no value, is a tombstone.
+    """
 
     value: Any
     key: str | bytes | None
     timestamp: datetime | str | None
+    topic: str
     headers: Mapping[str, str | bytes | None] | Sequence[tuple[str, bytes | None]]
     partition: int
 
@@ -93,16 +97,18 @@ def run_consumer(
 def _staged(consumer: Consumer, records: Sequence[GivenRecord], partitions: int, now: datetime, folder: Path) -> Staged:
     there = consumer.model_copy(update={"staged": folder / "staged", "dead_letters": folder / "dead"})
     clock = ManualClock(now.timestamp())
-    cluster = _filled(consumer.config.topic, records, partitions, clock)
-    stage_from(
-        MemoryConsumer(cluster, consumer.config.topic, consumer.group),
-        there,
-        "test",
-        threading.Event(),
-        Limits(until_caught_up=True),
-        lambda commit: None,
-        Surroundings(clock=clock),
-    )
+    topics = _topics(consumer, records)
+    cluster = _filled(topics, records, partitions, clock)
+    for topic in topics:
+        stage_from(
+            MemoryConsumer(cluster, topic, consumer.group),
+            there.of_topic(topic),
+            "test",
+            threading.Event(),
+            Limits(until_caught_up=True),
+            lambda commit: None,
+            Surroundings(clock=clock),
+        )
     return Staged(_read(there.staged), _read(there.dead_letters).to_pylist(), tuple(consumer.config.columns))
 
 
@@ -117,14 +123,25 @@ def _definition(consumer: str | Path | Consumer) -> Consumer:
     return known[name]
 
 
-def _filled(topic: str, records: Sequence[GivenRecord], partitions: int, clock: ManualClock) -> MemoryCluster:
+def _topics(consumer: Consumer, records: Sequence[GivenRecord]) -> list[str]:
+    """What the consumer reads: topics that it names, or those of the records that are like its pattern."""
+    found = consumer.config.topics_among(lambda: {record["topic"] for record in records if "topic" in record})
+    if not found:
+        raise ValueError(f"the consumer reads {consumer.config.reads}: say of each record in which `topic` it is")
+    return found
+
+
+def _filled(topics: Sequence[str], records: Sequence[GivenRecord], partitions: int, clock: ManualClock) -> MemoryCluster:
     cluster = MemoryCluster(clock)
-    MemoryAdmin(cluster).create_topic(topic, partitions)
+    for topic in topics:
+        MemoryAdmin(cluster).create_topic(topic, partitions)
     producer = MemoryProducer(cluster)
     for record in records:
         headers = record.get("headers", ())
+        if record.get("topic", topics[0]) not in topics:
+            raise ValueError(f"the consumer does not read the topic {record['topic']}; it reads {', '.join(topics)}")
         producer.send(
-            topic,
+            record.get("topic", topics[0]),
             _bytes(record.get("value")),
             _bytes(record.get("key")),
             headers=[(name, _bytes(value)) for name, value in (headers.items() if isinstance(headers, Mapping) else headers)],

@@ -91,6 +91,11 @@ class KafkaAdmin:
             what = f"delete the records of {tp} before offset {offset}"
             self._ask(what, lambda gone=gone: self._client.delete_records([gone], **self._long())[gone])  # type: ignore[misc]
 
+    def topics(self) -> list[str]:
+        """The names of all topics but Kafka's own."""
+        known = self._again("tell its topics", lambda: self._client.list_topics(timeout=self._timeout)).topics
+        return sorted(name for name in known if not name.startswith("__"))
+
     def partitions(self, topic: str) -> int:
         """How many partitions the topic has."""
         return len(self._describe(topic).partitions)

@@ -197,6 +197,10 @@ class BrokerAdmin(Protocol):
         """Drop the records before these offsets, as retention would."""
         ...
 
+    def topics(self) -> list[str]:
+        """The names of all topics but Kafka's own, in their order."""
+        ...
+
     def partitions(self, topic: str) -> int:
         """How many partitions the topic has."""
         ...

@@ -14,7 +14,7 @@ def decoder_for(config: ConsumerConfig) -> Decoder:
     if config.where is not None:
         decoder = _Chosen(decoder, config, config.where)
     if config.transform is not None:
-        decoder = Transformed(decoder, config.transform.function, config.columns, config.topic)
+        decoder = Transformed(decoder, config.transform.function, config.columns, config.source)
     return decoder
 
 

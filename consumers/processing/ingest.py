@@ -1,10 +1,10 @@
-"""One call that stages a consumer's topic: what a Dagster run, the command line and a test all do."""
+"""One call that stages a consumer's topics: what a Dagster run, the command line and a test all do."""
 
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 
+from consumers.brokers.admin import KafkaAdmin
 from consumers.brokers.kafka import KafkaGroupMember
 from consumers.brokers.options import KafkaOptions
 from consumers.brokers.protocol import BrokerConsumer
@@ -15,20 +15,13 @@ from consumers.processing.context import Context, Surroundings
 from consumers.processing.incarnation import Incarnation
 from consumers.processing.processor import Limits
 from consumers.processing.run import run
+from consumers.processing.several import Hooks, IngestResult, Several
 from consumers.processing.strategies.stage.owner import Owner
 from consumers.processing.strategies.stage.strategy import Stage
 from consumers.processing.subscription import POLL_RECORDS, Subscription
 from consumers.staging.log import StagedCommit
 
-
-@dataclass(frozen=True, slots=True)
-class IngestResult:
-    """What a run did: Delta commits, staged rows, dead letters, and why it ended."""
-
-    commits: int
-    rows: int
-    dead_letters: int
-    reason: str
+__all__ = ["IngestResult", "ingest", "stage_from", "subscription_of"]
 
 
 def ingest(
@@ -47,26 +40,33 @@ def ingest(
 ) -> IngestResult:
     """Be a member of the consumer's group until stopped, caught up, or `max_seconds` have passed.
 
-    `member` names this process in the table's log. `on_commit` is called, in the calling thread, after every batch commit and
-    for a takeover that lost offsets. `abort` is `stop` without waiting for work in flight. `heartbeat` is called after every turn
+    Where the consumer reads several topics, be one for each of them, side by side; `stop` is set when they end, whatever for.
+    `member` names this process in the table's log. `on_commit` is called, in the calling thread, after every batch commit and for
+    a takeover that lost offsets. `abort` is `stop` without waiting for work in flight. `heartbeat` is called after every turn
     that got on, or had nothing to get on with. Raises `FatalError` with the cause; what was committed before is safe, and the
     next call goes on from there, as it does after any interruption.
     """
     around = Surroundings(clock or SystemClock(), metrics or NoMetrics())
-    name = f"weir-{consumer.name}"
-    config = consumer.config
-    broker = KafkaGroupMember(
-        kafka,
-        config.topic,
-        consumer.group,
-        name,
-        around.clock,
-        settings=config.membership,
-        metrics=around.metrics,
-        chance=around.random,
-    )
-    limits = Limits(until_caught_up, max_seconds)
-    return stage_from(broker, consumer, member, stop, limits, on_commit, around, abort, heartbeat)
+    told = Hooks(stop, Limits(until_caught_up, max_seconds), on_commit, heartbeat)
+
+    def work(alone: Consumer, hooks: Hooks) -> IngestResult:
+        config = alone.config
+        broker = KafkaGroupMember(
+            kafka,
+            config.topic,
+            alone.group,
+            f"weir-{alone.name}",
+            around.clock,
+            settings=config.membership,
+            metrics=around.metrics,
+            chance=around.random,
+        )
+        return stage_from(broker, alone, member, hooks.stop, hooks.limits, hooks.on_commit, around, abort, hooks.heartbeat)
+
+    if consumer.config.only_topic is not None:
+        return work(consumer, told)
+    with closing(KafkaAdmin(kafka)) as admin:
+        return Several(consumer, admin.topics, work, around, told).run()
 
 
 def stage_from(
@@ -80,7 +80,7 @@ def stage_from(
     abort: threading.Event | None = None,
     heartbeat: Callable[[], None] = lambda: None,
 ) -> IngestResult:
-    """`ingest` from any broker. Closes it at the end."""
+    """`ingest` from any broker, of a consumer of one topic. Closes it at the end."""
     commits: list[StagedCommit] = []
 
     def committed(commit: StagedCommit) -> None:

@@ -111,10 +111,12 @@ def look(
 ) -> Progress:
     """Compare the positions (next offsets) with every partition's watermarks, seen at `now`, and say what is complete by that.
 
-    What was complete stays so, also while a new partition has not told anything yet.
+    What was complete stays so, also while a new partition has not told anything yet; but not what a clock that ran ahead saw
+    complete.
     """
+    since = {(tp, idle.high): idle.since for tp, idle in progress.idle.items()}
     idle = {
-        tp: progress.idle[tp] if progress.idle.get(tp, Idle(-1, 0)).high == mark.high else Idle(mark.high, now)
+        tp: Idle(mark.high, min(since.get((tp, mark.high), now), now))
         for tp, mark in marks.items()
         if mark.lag(positions.get(tp, mark.low)) == 0
     }
@@ -122,7 +124,7 @@ def look(
     known = [at for at in watermarks(seen, marks, window, now).values() if at is not None]
     if not marks or len(known) < len(marks):
         return seen
-    through = max(min(known) - int(window.grace_seconds * 1000), progress.valid_through or 0)
+    through = max(min(known) - int(window.grace_seconds * 1000), min(progress.valid_through or 0, now))
     return replace(seen, valid_through=through, steps=_stepped(progress.steps, progress.version, through))
 
 

@@ -30,7 +30,10 @@ class WindowChange:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds that a batch took: waiting for the first record to be flushed, decoding, writing files, committing."""
+    """Seconds that a batch took: waiting for the first record to be flushed, decoding, writing files, committing.
+
+    In a commit that was read from the log, `commit` is what the member's commit before took, 0 for its first.
+    """
 
     age: float = 0.0
     decode: float = 0.0

@@ -14,6 +14,7 @@ from consumers.staging.local import local_dataset, text
 from consumers.staging.schema import PLACE
 from consumers.types import TopicPartition
 
+_PIECE_BYTES = 1 << 30
 Offsets = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -69,29 +70,50 @@ def present(table: DeltaTable, rows: pa.Table) -> Mask:
         return found
     dataset = local_dataset(table)
     for life in by_life(rows):
+        wanted, which = np.unique(life.offsets, return_inverse=True)
+        there = np.zeros(len(wanted), np.bool_)
         for batch in dataset.to_batches(columns=["_offset"], filter=life.here):
-            found[life.rows] |= np.isin(life.offsets, batch["_offset"].to_numpy())
+            # The filter lets through nothing past the last of them.
+            at = np.searchsorted(wanted, offsets := batch["_offset"].to_numpy())
+            there[at[wanted[at] == offsets]] = True
+        found[life.rows] = there[which]
     return found
-    dataset = local_dataset(table)
-    for life in by_life(rows):
-        order = np.argsort(life.offsets, kind="stable")
-        wanted = life.offsets[order]
-        for batch in dataset.to_batches(columns=["_offset"], filter=life.here):
-            there = np.unique(batch["_offset"].to_numpy())
-            first, last = np.searchsorted(wanted, there), np.searchsorted(wanted, there, side="right")
-            for start, end in zip(first[last > first], last[last > first], strict=True):
-                found[life.rows[order[start:end]]] = True
-    return found
+
+
+class Records:
+    """The records of some rows, sorted once to be asked for many times."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._offsets = {(life.tp, life.label): np.sort(life.offsets) for life in by_life(rows)}
+
+    def lack(self, rows: pa.Table) -> Mask:
+        """For each of `rows` whether it is of none of these records."""
+        absent = np.ones(rows.num_rows, np.bool_)
+        for life in by_life(rows):
+            if (known := self._offsets.get((life.tp, life.label))) is not None:
+                at = np.minimum(np.searchsorted(known, life.offsets), len(known) - 1)
+                absent[life.rows] = known[at] != life.offsets
+        return absent
 
 
 def absent_from(others: pa.Table, rows: pa.Table) -> Mask:
     """For each of `rows` whether none of `others` is of the same record."""
-    absent = np.ones(rows.num_rows, np.bool_)
-    known = {(life.tp, life.label): life.offsets for life in by_life(others)}
-    for life in by_life(rows):
-        if (there := known.get((life.tp, life.label))) is not None:
-            absent[life.rows] = ~np.isin(life.offsets, there)
-    return absent
+    return Records(others).lack(rows)
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """The rows sorted by what records they are, a piece at a time: Arrow sorts no column whose texts or bytes exceed 2 GiB."""
+    order = pc.sort_indices(rows.select(PLACE), [(name, "ascending") for name in PLACE]).to_numpy()
+    count = rows.nbytes // _PIECE_BYTES + 1
+    if count == 1:
+        return rows.take(pa.array(order))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order), dtype=order.dtype)
+    parts = []
+    for places in np.array_split(np.arange(len(order)), count):
+        here = (rank >= places[0]) & (rank <= places[-1])
+        parts.append(rows.filter(pa.array(here)).take(pa.array(np.argsort(rank[here]))))
+    return pa.concat_tables(parts)
 
 
 def distinct(rows: pa.Table) -> pa.Table:

@@ -20,12 +20,13 @@ from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.errors import StorageError
 from consumers.staging import positions as ids
+from consumers.staging.columns import fit_columns
 from consumers.staging.delta import Conflict, commit, open_table, transactions
 from consumers.staging.files import write_file
 from consumers.staging.local import local_dataset
 from consumers.staging.log import StagedCommit, WindowChange
 from consumers.staging.mend import mend
-from consumers.staging.places import Mask, absent_from, by_life, distinct, present
+from consumers.staging.places import Mask, absent_from, by_life, distinct, in_order, present
 from consumers.staging.resolve import Resolver
 from consumers.staging.schema import DEAD_LETTERS, PLACE, WINDOW, filled, schema_id, staged_schema
 from consumers.staging.windows import split
@@ -34,7 +35,6 @@ from consumers.types import OffsetRange, Positions, Ranges, TopicPartition
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 100
-_IN_ORDER = [(name, "ascending") for name in PLACE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,8 @@ class Rewriter:
 
         def attempt() -> StagedCommit | None:
             self._table.update_incremental()
+            # What a definition that came meanwhile has added would be missing from the rows.
+            fit_columns(self._table, self.schema, self.consumer.name)
             files = sorted(self._table.file_uris(file_pruning_predicate=[(WINDOW, "=", window)]))
             if not made or made[-1][1] != files or self._moved_back(made[-1][0].positions):
                 now = self._snapshot(window)
@@ -154,7 +156,7 @@ class Rewriter:
     def _snapshot(self, window: str) -> Snapshot:
         rows = local_dataset(self._table, window).to_table(columns=self.schema.names)
         rows = filled(rows, self.schema)
-        topics = {self.consumer.config.topic, *rows["_topic"].unique().to_pylist()}
+        topics = {*self.consumer.config.topics_among(tuple), *rows["_topic"].unique().to_pylist()}
         return Snapshot(window, rows, ids.all_positions(self._table, self.consumer.name, topics))
 
     def _moved_back(self, then: Positions) -> bool:
@@ -162,11 +164,11 @@ class Rewriter:
         return any((now[tp] or 0) < offset for tp, offset in then.items())
 
     def _replace(self, before: Snapshot, wanted: Replacement) -> StagedCommit | None:
-        rows = filled(wanted.rows, self.schema).sort_by(_IN_ORDER)
+        rows = in_order(filled(wanted.rows, self.schema))
         added = rows.filter(pa.array(absent_from(before.rows, rows)))
         self._require(before.window, rows, added, wanted.rejects)
         rejects, were_rows = self._new_rejects(before, wanted.rejects)
-        if not rejects.num_rows and rows.equals(before.rows.sort_by(_IN_ORDER)):
+        if not rejects.num_rows and rows.equals(in_order(before.rows)):
             return None
         gone = before.rows.num_rows - (rows.num_rows - added.num_rows)
         change = replace(

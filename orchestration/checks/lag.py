@@ -11,8 +11,8 @@ from consumers.config import Consumer
 from orchestration.checks import time_lag
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors import retention
-from orchestration.sensors.facts import admin
-from orchestration.sensors.topics import look
+from orchestration.sensors.facts import admin, topics_of
+from orchestration.sensors.topics import look, of_consumer
 from orchestration.sensors.waiting import look as judge
 from orchestration.sensors.waiting import recall
 
@@ -23,9 +23,9 @@ def lag_checks(consumer: Consumer) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(name=f"lag_of_{consumer.name}", specs=[time_lag.spec(consumer), retention.spec(consumer)])
     def checks(context: dg.AssetCheckExecutionContext, kafka: KafkaResource) -> Iterator[dg.AssetCheckResult]:
         client = admin(kafka.connection())
-        seen = look(client, consumer.config.topic, [consumer])
-        before, positions = recall(context.instance, consumer.name), seen.positions[consumer.name]
-        _, verdicts = judge(before, consumer, client, seen.marks, positions, seen.keeps, SystemClock().time())
+        seen = of_consumer(consumer, [look(client, topic, [consumer]) for topic in topics_of(client, consumer)])
+        before = recall(context.instance, consumer.name)
+        _, verdicts = judge(before, consumer, client, *seen, SystemClock().time())
         for verdict in verdicts:
             yield verdict.result(consumer.name)
 

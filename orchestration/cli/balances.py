@@ -42,13 +42,12 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="Decides which do.")] = 2013,
 ) -> None:
     """Add the transactions that the topic holds now to the balances. With --errors, start again until it is done."""
-    from consumers.brokers.options import KafkaOptions
     from consumers.database.faults import faults
     from consumers.processing.context import Surroundings
-    from orchestration.local.cluster import bootstrap_servers
+    from orchestration.connection import kafka_options
 
     settings = Settings.load()
-    engine, kafka = _engine(settings, database), KafkaOptions(bootstrap_servers(settings))
+    engine, kafka = _engine(settings, database), kafka_options(settings)
     around, starts = Surroundings(), 1
     with faults(engine, errors, random.Random(seed)) as injected:
         while not _ended(engine, kafka, around, start_again=errors > 0):

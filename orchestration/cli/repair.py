@@ -50,11 +50,10 @@ def repair(
 
 def _admin(settings: Settings) -> "BrokerAdmin | WeirError":
     from consumers.brokers.admin import KafkaAdmin
-    from consumers.brokers.options import KafkaOptions
-    from orchestration.local.cluster import bootstrap_servers
+    from orchestration.connection import kafka_options
 
     try:
-        return KafkaAdmin(KafkaOptions(settings.bootstrap_servers or bootstrap_servers(settings)))
+        return KafkaAdmin(kafka_options(settings))
     except WeirError as error:
         return error
 

@@ -107,7 +107,8 @@ def _by_partition(each: "ConsumerStatus") -> Table:
     for title in ("partition", "low", "high", "committed", "group offset", "lag"):
         table.add_column(title, justify="right")
     for p in each.partitions:
-        table.add_row(str(p.partition), f"{p.low:,}", f"{p.high:,}", _offset(p.position), _offset(p.group_offset), f"{p.lag:,}")
+        name = str(p.partition) if p.topic in ("", each.topic) else f"{p.topic}/{p.partition}"
+        table.add_row(name, f"{p.low:,}", f"{p.high:,}", _offset(p.position), _offset(p.group_offset), f"{p.lag:,}")
     return table
 
 

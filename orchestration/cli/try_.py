@@ -29,6 +29,7 @@ def try_(
     records: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many to decode, over all partitions.")] = 1000,
     start: Annotated[Literal["earliest", "latest"], typer.Option("--from", help="Which end of the topic.")] = "latest",
     rows: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 5,
+    topic: Annotated[str, typer.Option(help="Which topic, of a consumer of several.", show_default="the only one")] = "",
 ) -> None:
     """Decode records of the real topic and show what would become of them. Nothing is committed, no group is joined.
 
@@ -36,6 +37,7 @@ def try_(
     """
     from orchestration.catalog import consumers
     from orchestration.changes import changes
+    from orchestration.operations.topics import one_topic
     from orchestration.proposal.connect import reader
     from orchestration.proposal.sample import read
     from orchestration.trial import attempt
@@ -44,7 +46,7 @@ def try_(
     known = consumers(settings)
     if name not in known:
         raise ConfigError(f"there is no consumer '{name}': there are {', '.join(known) or 'none yet'}")
-    consumer = known[name]
+    consumer = one_topic(known[name], topic)
     connect, why_not = reader(consumer.config.topic, settings)
     if connect is None:
         raise BrokerError(why_not)
@@ -52,7 +54,7 @@ def try_(
         sample = read(open_reader, consumer.config.topic, start, records, _SECONDS, clock)
     trial = attempt(consumer, sample, int(clock.time() * 1000))
     _show(name, consumer.config.topic, trial, list(consumer.config.columns), rows)
-    for change in changes(consumer):
+    for change in changes(known[name]):
         _out.print(f"{change.level}: {change}", markup=False)
     if trial.records and not trial.rows.num_rows and trial.dead_letters:
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ from consumers.config import Column, Consumer
 from consumers.staging.completeness import end_of, last_window
 from orchestration.catalog import ingestion_job_name
 from orchestration.components.consumer_backfill import rebuildable
+from orchestration.known_topics import known_topics
 from orchestration.mirror_events import dead_letters_key, staged_key, topic_key
 from orchestration.mirror_marks import first_partition, partition_format
 
@@ -64,11 +65,11 @@ def freshness(consumer: Consumer) -> dg.FreshnessPolicy | None:
 def consumer_assets(consumer: Consumer) -> list[dg.AssetSpec | dg.AssetsDefinition]:
     """The staged table, whose windows can be built again, and the dead letters."""
     config = consumer.config
-    topic = topic_key(config.topic)
+    topics = [topic_key(topic) for topic in known_topics(consumer)]
     staged = dg.AssetSpec(
         key=staged_key(consumer.name),
         description=_described(consumer),
-        deps=[topic],
+        deps=topics,
         group_name=consumer.name,
         owners=config.owners,
         kinds={"kafka", "delta"},
@@ -83,8 +84,8 @@ def consumer_assets(consumer: Consumer) -> list[dg.AssetSpec | dg.AssetsDefiniti
     )
     dead_letters = dg.AssetSpec(
         key=dead_letters_key(consumer.name),
-        description=f"The records of {config.topic} that could not become rows, byte for byte, with the reason.",
-        deps=[topic],
+        description=f"The records of {config.reads} that could not become rows, byte for byte, with the reason.",
+        deps=topics,
         group_name=consumer.name,
         owners=config.owners,
         kinds={"delta", "dead_letters"},  # the graph shows the key's last part only, which all three have in common
@@ -102,7 +103,8 @@ def topic_assets(consumers: Iterable[Consumer]) -> list[dg.AssetSpec]:
     """The topics, one asset each, however many consumers read it."""
     readers: dict[str, list[Consumer]] = {}
     for consumer in consumers:
-        readers.setdefault(consumer.config.topic, []).append(consumer)
+        for topic in known_topics(consumer):
+            readers.setdefault(topic, []).append(consumer)
     return [
         dg.AssetSpec(
             key=topic_key(topic),
@@ -118,7 +120,7 @@ def topic_assets(consumers: Iterable[Consumer]) -> list[dg.AssetSpec]:
 
 def _described(consumer: Consumer) -> str:
     """What the table is and who writes it, which Dagster does not show of a table that it does not materialize itself."""
-    about = consumer.config.description or f"The records of the Kafka topic {consumer.config.topic}, each exactly once."
+    about = consumer.config.description or f"The records of {consumer.config.reads} in Kafka, each exactly once."
     return f"{about}\n\nWritten by runs of `{ingestion_job_name(consumer.name)}`, which the sensor `keep_{consumer.name}` starts."
 
 

@@ -57,7 +57,7 @@ def ingestion_job(consumer: Consumer) -> dg.JobDefinition:
 
     @dg.job(
         name=name,
-        description=f"Stages the topic {consumer.config.topic}. Each run is one member of the consumer group; several may run.",
+        description=f"Stages {consumer.config.reads}. Each run is one member of the consumer group; several may run.",
         executor_def=dg.in_process_executor,
         tags={CONSUMER_TAG: consumer.name},
         run_tags={

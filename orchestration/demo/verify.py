@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from consumers.config import Consumer
@@ -105,10 +106,12 @@ def balances(output: Path, malformed: float) -> Verdict:
 
 
 def _origins(table: Path) -> pd.DataFrame:
-    """Partition and offset of every row."""
+    """Partition and offset of every row; of dead letters those that are not rows by now."""
     if not DeltaTable.is_deltatable(str(table)):
         return pd.DataFrame({name: np.array([], np.int64) for name in _ORIGIN})
-    rows: pa.Table = local_dataset(DeltaTable(table)).to_table(columns=_ORIGIN)
+    dataset = local_dataset(DeltaTable(table))
+    waiting = ds.field("_resolved_at").is_null() if "_resolved_at" in dataset.schema.names else None
+    rows: pa.Table = dataset.to_table(columns=_ORIGIN, filter=waiting)
     return pd.DataFrame({name: rows[name].to_numpy().astype(np.int64) for name in _ORIGIN})
 
 

@@ -101,7 +101,7 @@ def down(settings: Settings, clock: Clock | None = None, seconds: float = proces
 def status(settings: Settings) -> Status:
     """What there is and whether it answers. Waits three seconds at most for an answer."""
     if settings.bootstrap_servers:
-        return Status(settings.bootstrap_servers, True, probe.answers(settings.bootstrap_servers), ())
+        return Status(settings.bootstrap_servers, True, probe.answers(settings.bootstrap_servers, settings.kafka), ())
     cluster = state.load(_folder(settings))
     if cluster is None:
         return Status(None, False, False, ())
@@ -110,7 +110,7 @@ def status(settings: Settings) -> Status:
         BrokerStatus(b.id, b.address, running[b.id].pid if b.id in running else None, cluster.broker_folder(b))
         for b in cluster.brokers
     )
-    usable = bool(running) and probe.answers(cluster.bootstrap_servers)
+    usable = bool(running) and probe.answers(cluster.bootstrap_servers, {})
     return Status(cluster.bootstrap_servers, False, usable, found)
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -49,10 +49,10 @@ def wait_until_usable(cluster: Cluster, clock: Clock, seconds: float, still_aliv
     return True
 
 
-def answers(bootstrap_servers: str, seconds: float = 3.0) -> bool:
-    """Whether a Kafka client gets an answer there within `seconds`."""
+def answers(bootstrap_servers: str, options: Mapping[str, str], seconds: float = 3.0) -> bool:
+    """Whether a Kafka client with these `options` of librdkafka gets an answer there within `seconds`."""
     try:
-        AdminClient({"bootstrap.servers": bootstrap_servers}, logger=_silent).list_topics(timeout=seconds)
+        AdminClient({"bootstrap.servers": bootstrap_servers, **options}, logger=_silent).list_topics(timeout=seconds)
     except KafkaException:
         return False
     return True

@@ -99,6 +99,9 @@ def _environment(settings: Settings, home: Path, bootstrap_servers: str) -> dict
         # The code server's inner process ends when nobody has asked for it this long. By default that is 30 s, which a slow
         # machine needs to load the definitions.
         "DAGSTER_GRPC_PROXY_HEARTBEAT_TTL_SECONDS": "600",
+        # To start a run, the code server waits until its process has loaded the definitions. By default the daemon calls the run
+        # failed after 60 s of that, which a busy machine may need.
+        "DAGSTER_GRPC_TIMEOUT_SECONDS": "300",
         "WEIR_HOME": str(settings.home),
         "WEIR_TABLES": str(settings.tables),
         "WEIR_CACHE": str(settings.cache),

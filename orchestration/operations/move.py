@@ -14,6 +14,7 @@ from consumers.processing.move import Moved, Mover, Plan, Step, Target
 from orchestration import mirror
 from orchestration.catalog import CONSUMER_TAG
 from orchestration.mirror_events import moved_event
+from orchestration.operations.topics import one_topic
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors.facts import admin
 
@@ -39,6 +40,7 @@ class MoveConfig(dg.Config):
     why: str = Field(min_length=1, description="for those who find the gap, or the second reading, later")
     offsets: dict[str, int] = Field(default={}, description="with `to: offsets`: partition → the next offset to read")
     partitions: list[int] = Field(default=[], description="only these partitions; default: all")
+    topic: str = Field(default="", description="which topic, where the consumer reads several")
     dry_run: bool = Field(default=True, description="show what would be skipped or read again, and change nothing")
     confirm: str = Field(default="", description="to really do it (`dry_run: false`): the consumer's name")
     by: str = Field(default="", description="who you are, where Dagster does not know")
@@ -50,7 +52,7 @@ def move_job(consumer: Consumer) -> dg.JobDefinition:
 
     @dg.op(name=f"set_positions_of_{consumer.name}", out=dg.Out(dg.Nothing))
     def move(context: dg.OpExecutionContext, config: MoveConfig, kafka: KafkaResource) -> None:
-        mover = Mover(consumer, admin(kafka.connection()), SystemClock())
+        mover = Mover(one_topic(consumer, config.topic), admin(kafka.connection()), SystemClock())
         if config.dry_run:
             _preview(context, consumer, mover, config)
         else:
@@ -59,7 +61,7 @@ def move_job(consumer: Consumer) -> dg.JobDefinition:
     @dg.job(
         name=name,
         description=(
-            f"Sets the positions of {consumer.name} in {consumer.config.topic}: to earliest, latest, a time, or offsets. "
+            f"Sets the positions of {consumer.name} in {consumer.config.reads}: to earliest, latest, a time, or offsets. "
             "Shows what that would skip or read again; does it only with `dry_run: false` and the consumer's name in `confirm`."
         ),
         executor_def=dg.in_process_executor,

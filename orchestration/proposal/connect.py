@@ -19,6 +19,6 @@ def reader(topic: str, settings: Settings) -> tuple[Callable[[], BrokerConsumer]
         servers = bootstrap_servers(settings)
     except LocalError as error:
         return None, f"No cluster was looked at: {error}"
-    if not answers(servers):
+    if not answers(servers, settings.kafka):
         return None, f"Nothing is proposed, because no Kafka answers at {servers}."
-    return (lambda: KafkaAssignment(KafkaOptions(servers), topic, CLIENT)), ""
+    return (lambda: KafkaAssignment(KafkaOptions(servers, settings.kafka), topic, CLIENT)), ""

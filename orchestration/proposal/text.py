@@ -23,7 +23,13 @@ _PLAIN_BODY = """\
   window: day                      # hour | day, by the record's timestamp; or {every: day, field: <column>, first: 2024-01-01}
 """
 _ALSO = """
-  # docs/consumers.md has also: where, split, transform, and columns by path, header or key.
+  # docs/consumers.md has more; of these, take what is wanted:
+  # topics: [orders.eu, orders.us]                                # instead of topic: several into one table
+  # topic_pattern: 'orders\\..*'                                   # instead of topic: all that are there, and those that come
+  # where: {column: carrier, in: [UA, AA]}                        # or not_in: only these records
+  # split: {column: carrier, tables: {united: [UA], others: []}}  # several tables from one topic, each a consumer
+  # transform: transforms.orders.in_cents                         # a function between reading and the table
+  # Columns may come from elsewhere: {type: long, path: order.id}, {type: string, header: tenant}, {type: long, key: true}.
 """
 _DEFAULTS = {
     "description": ("what the records are", ""),

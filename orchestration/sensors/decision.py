@@ -6,7 +6,7 @@ from typing import Literal
 FIRST_PAUSE_SECONDS = 15.0
 LONGEST_PAUSE_SECONDS = 300.0
 HANDOVER_SECONDS = 60.0
-"""How long before a member leaves its successor is started, which needs some of that to start and to join."""
+"""How long before a member leaves its successor is asked for at least, which needs some of that to start and to join."""
 SLOW_SECONDS = 20.0
 """How long a run may be queued or starting before the tick says why."""
 
@@ -71,9 +71,9 @@ class Decision:
     leave: tuple[str, ...] = ()
 
 
-def handover(max_run_seconds: float) -> float:
-    """How long before the end of a member's time its successor is asked for."""
-    return min(HANDOVER_SECONDS, max_run_seconds / 2)
+def handover(max_run_seconds: float, slowest_start: float = 0.0) -> float:
+    """How long before the end of a member's time its successor is asked for: twice what a start took lately, if that is long."""
+    return min(max(HANDOVER_SECONDS, 2 * slowest_start), max_run_seconds / 2)
 
 
 def pause(failures: int) -> float:

@@ -24,7 +24,7 @@ from orchestration.local.errors import LocalError
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors import modes
 from orchestration.sensors.decision import Decision, Facts, Work, decide
-from orchestration.sensors.facts import Watermarked, admin, next_offsets, recent_commits, total_lag
+from orchestration.sensors.facts import Watermarked, admin, marks_of, next_offsets, offsets_at, recent_commits, total_lag
 from orchestration.sensors.modes import Plan
 from orchestration.sensors.runs import Records, blocked, end_dead, records_of, runs_of
 from orchestration.sensors.waiting import urgent
@@ -116,7 +116,7 @@ def tick(
     events: tuple[dg.AssetMaterialization, ...] = ()
     try:
         client = admin(kafka.connection())
-        marks = client.watermarks(consumer.config.topic)
+        marks = marks_of(client, consumer)
         seen = Seen(client, marks, next_offsets(client, consumer, marks))
         facts, plan = _facts(instance, consumer, seen, records, recent, memory.plan, switched_on, clock)
         decision, memory = decide(consumer.name, facts), replace(memory, plan=plan)
@@ -217,7 +217,7 @@ def _work(consumer: Consumer, seen: Seen, plan: Plan, clock: Clock) -> tuple[Pla
     lag, seconds = total_lag(stable, positions), config.on_lag.seconds
     overdue = False
     if seconds is not None and 0 < lag < config.on_lag.records:
-        overdue = modes.overdue(positions, seen.kafka.offsets_at(config.topic, int((clock.time() - seconds) * 1000)))
+        overdue = modes.overdue(positions, offsets_at(seen.kafka, positions, int((clock.time() - seconds) * 1000)))
     return plan, modes.on_lag(config.on_lag, lag, overdue)
 
 

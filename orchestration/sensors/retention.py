@@ -129,7 +129,7 @@ def spec(consumer: Consumer) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(
         NAME,
         asset=staged_key(consumer.name),
-        description=f"What is not staged yet is not about to be taken by the retention of the topic {consumer.config.topic}.",
+        description=f"What is not staged yet is not about to be taken by the retention of {consumer.config.reads}.",
     )
 
 

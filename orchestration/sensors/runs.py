@@ -26,6 +26,8 @@ ALIVE = tuple(_STATES)
 RECENT_RUNS = 20
 AFTERLIFE_SECONDS = 30.0
 """How long the process of a run that is over may need to go."""
+LONGEST_START_SECONDS = 300.0
+"""What takes longer is no start any more: Dagster gives such a run up."""
 _KINDS = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}
 
 
@@ -79,7 +81,8 @@ def runs_of(
     """
     alive, recent = records.alive, records.recent
     told = heartbeat.told_to_leave(instance, [record.dagster_run.run_id for record in alive])
-    members = tuple(_member(consumer, record, record.dagster_run.run_id in told, clock) for record in alive)
+    slowest = max(map(_started_after, recent), default=0.0)
+    members = tuple(_member(consumer, record, record.dagster_run.run_id in told, slowest, clock) for record in alive)
     newest = recent[0].dagster_run.run_id if recent else None
     paused = _paused(instance, consumer, recent, switched_on)
     failed = _failed_in_row(recent, working)
@@ -162,13 +165,19 @@ def _of(consumer: Consumer, statuses: Sequence[dg.DagsterRunStatus] = ()) -> dg.
     )
 
 
-def _member(consumer: Consumer, record: dg.RunRecord, told: bool, clock: Clock) -> Member:
+def _started_after(record: dg.RunRecord) -> float:
+    """Seconds from a run's creation to the start of its work; 0 for one that never started, or that waited for others."""
+    seconds = (record.start_time or 0.0) - record.create_timestamp.timestamp()
+    return seconds if 0 < seconds <= LONGEST_START_SECONDS else 0.0
+
+
+def _member(consumer: Consumer, record: dg.RunRecord, told: bool, slowest_start: float, clock: Clock) -> Member:
     run = record.dagster_run
     state = _STATES[run.status]
     since = record.start_time if state == "working" else None
     seconds = max(0.0, clock.time() - (since or record.create_timestamp.timestamp()))
     limit = _max_seconds(consumer, run)
-    leaves_in = limit - handover(limit) - seconds if state == "working" else None
+    leaves_in = limit - handover(limit, slowest_start) - seconds if state == "working" else None
     return Member(run.run_id, state, seconds, leaves_in, SENSOR_NAME_TAG in run.tags, told)
 
 

@@ -69,6 +69,7 @@ class _Seen:
     words: list[str] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)
     failed: dict[str, WeirError] = field(default_factory=dict)
+    found: dict[str, Observed] = field(default_factory=dict)
 
 
 def topics_sensor(consumers: Iterable[Consumer]) -> dg.SensorDefinition:
@@ -101,16 +102,19 @@ def tick(
         client: Asked | WeirError = ask(kafka.connection())
     except (BrokerError, LocalError) as error:
         client = error
-    for topic in sorted({consumer.config.topic for consumer in consumers}):
+    readers = _readers(client, consumers, seen)
+    for topic in sorted(readers):
         try:
-            _topic(instance, client, topic, consumers, before, seen, clock)
+            _topic(client, topic, readers[topic], before, seen)
         except (BrokerError, LocalError) as error:
             seen.failed[topic] = error
             seen.words.append(str(error))
             # A second question without an answer is enough to know; the others would cost a timeout each.
             client = error if len(seen.failed) > 1 else client
+    for consumer in consumers:
+        _watch(instance, client, consumer, readers, seen, clock)
     known = running(instance, consumers, clock)
-    found = [consumer_status(each, seen.failed.get(each.config.topic, client), known[each.name]) for each in consumers]
+    found = [consumer_status(each, _failure(each, readers, seen) or client, known[each.name]) for each in consumers]
     event, seen.shown[_ALL] = consumers_table(found)
     seen.events += [event] if before.get(_ALL) != seen.shown[_ALL] else []
     reason = "; ".join(dict.fromkeys(seen.words)) or "no consumers"
@@ -122,6 +126,16 @@ def look(client: Asked, topic: str, readers: Sequence[Consumer]) -> Observed:
     marks = client.watermarks(topic)
     positions = {consumer.name: next_offsets(client, consumer, marks) for consumer in readers}
     return Observed(topic, marks, positions, Keeps.of(client.topic_config(topic)))
+
+
+def of_consumer(
+    consumer: Consumer, seen: Iterable[Observed]
+) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, int], dict[str, Keeps]]:
+    """Watermarks and next offsets of all that a consumer reads, and by topic what is kept."""
+    topics = list(seen)
+    marks = {tp: mark for each in topics for tp, mark in each.marks.items()}
+    positions = {tp: offset for each in topics for tp, offset in each.positions[consumer.name].items()}
+    return marks, positions, {each.topic: each.keeps for each in topics}
 
 
 def observation(seen: Observed) -> dg.AssetObservation:
@@ -143,25 +157,55 @@ def observation(seen: Observed) -> dg.AssetObservation:
     )
 
 
-def _topic(
-    instance: dg.DagsterInstance,
-    client: Asked | WeirError,
-    topic: str,
-    consumers: Sequence[Consumer],
-    before: Mapping[str, str],
-    seen: _Seen,
-    clock: Clock,
-) -> None:
+def _readers(client: Asked | WeirError, consumers: Iterable[Consumer], seen: _Seen) -> dict[str, list[Consumer]]:
+    """The topics, and who reads each. A pattern that nobody can look up has none."""
+    found: dict[str, list[Consumer]] = {}
+    for consumer in consumers:
+        try:
+            topics = consumer.config.topics_among(tuple if isinstance(client, WeirError) else client.topics)
+        except BrokerError as error:
+            # Nobody else is asked either, who would cost a timeout each.
+            client, topics = error, []
+        if isinstance(client, WeirError) and consumer.config.topic_pattern is not None:
+            seen.failed[consumer.config.source] = client
+            seen.words.append(str(client))
+        for topic in topics:
+            found.setdefault(topic, []).append(consumer)
+    return found
+
+
+def _topic(client: Asked | WeirError, topic: str, readers: Sequence[Consumer], before: Mapping[str, str], seen: _Seen) -> None:
     """One topic and its readers. Raises BrokerError."""
     if isinstance(client, WeirError):
         raise client
-    readers = [consumer for consumer in consumers if consumer.config.topic == topic]
-    found = look(client, topic, readers)
+    found = seen.found[topic] = look(client, topic, readers)
     seen.shown[topic] = found.state
     seen.words.append(f"{topic}: {_summary(found)}")
     seen.events += [observation(found)] if before.get(topic) != found.state else []
-    for consumer in readers:
-        seen.events += watch(instance, consumer, client, found.marks, found.positions[consumer.name], found.keeps, clock)
+
+
+def _watch(
+    instance: dg.DagsterInstance,
+    client: Asked | WeirError,
+    consumer: Consumer,
+    readers: Mapping[str, Sequence[Consumer]],
+    seen: _Seen,
+    clock: Clock,
+) -> None:
+    """The checks of a consumer, if all its topics were seen."""
+    topics = [topic for topic, known in readers.items() if consumer in known]
+    if isinstance(client, WeirError) or not topics or not seen.found.keys() >= set(topics):
+        return
+    try:
+        seen.events += watch(instance, consumer, client, *of_consumer(consumer, [seen.found[topic] for topic in topics]), clock)
+    except BrokerError as error:
+        seen.words.append(str(error))
+
+
+def _failure(consumer: Consumer, readers: Mapping[str, Sequence[Consumer]], seen: _Seen) -> WeirError | None:
+    """Why what a consumer reads could not be asked for."""
+    names = [consumer.config.source, *(topic for topic, known in readers.items() if consumer in known)]
+    return next((seen.failed[name] for name in names if name in seen.failed), None)
 
 
 def _rows(seen: Observed) -> list[tuple[str | int, ...]]:

@@ -2,7 +2,9 @@
 whether the topic is about to lose some. It gives the checks `time_lag` and `retention` their outcomes, seldom enough for a log.
 """
 
+import functools
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -44,10 +46,13 @@ def watch(
     kafka: Watermarked,
     marks: Mapping[TopicPartition, Watermarks],
     positions: Positions,
-    keeps: Keeps,
+    keeps: Mapping[str, Keeps],
     clock: Clock,
 ) -> list[dg.AssetCheckEvaluation]:
-    """Look at a consumer, remember it, and return the outcomes of its two checks that are due. Raises BrokerError."""
+    """Look at a consumer, remember it, and return the outcomes of its two checks that are due. Raises BrokerError.
+
+    `keeps` says what each of its topics keeps.
+    """
     before, now = recall(instance, consumer.name), clock.time()
     after, verdicts = look(before, consumer, kafka, marks, positions, keeps, now)
     due = [verdict for verdict in verdicts if _due(verdict, before.told.get(verdict.name), now)]
@@ -62,18 +67,40 @@ def look(
     kafka: Watermarked,
     marks: Mapping[TopicPartition, Watermarks],
     positions: Positions,
-    keeps: Keeps,
+    keeps: Mapping[str, Keeps],
     now: float,
 ) -> tuple[Waiting, list[Verdict]]:
     """The consumer as it is now, and both checks' outcomes; remembers nothing. Raises BrokerError."""
     sightings = time_lag.sighted(before.sightings, marks, positions, now)
     pace = retention.paced(before.pace, marks, now)
     seconds = time_lag.waited(sightings, now)
-    topic = consumer.config.topic
-    danger = retention.danger(marks, positions, pace, keeps, lambda at: kafka.offsets_at(topic, int(at * 1000)), now)
     late = time_lag.judge(seconds, total_lag(marks, positions), consumer.config.lag)
-    kept = retention.judge(danger, keeps)
+    kept = _kept(kafka, marks, positions, pace, keeps, now)
     return Waiting(seconds, kept.level != "pass", sightings, pace, before.told), [late, kept]
+
+
+def _kept(
+    kafka: Watermarked,
+    marks: Mapping[TopicPartition, Watermarks],
+    positions: Positions,
+    pace: Mapping[TopicPartition, Pace],
+    keeps: Mapping[str, Keeps],
+    now: float,
+) -> Verdict:
+    """Of all topics, the outcome of the one that loses a record first."""
+    worst: tuple[float, Verdict] | None = None
+    for topic, kept in keeps.items():
+        ours = {tp: mark for tp, mark in marks.items() if tp.topic == topic}
+        first_since = functools.partial(_first_since, kafka, topic)
+        found = retention.danger(ours, positions, pace, kept, first_since, now)
+        share = math.inf if found is None else found.share
+        if worst is None or share < worst[0]:
+            worst = share, retention.judge(found, kept)
+    return worst[1] if worst is not None else retention.judge(None, Keeps())
+
+
+def _first_since(kafka: Watermarked, topic: str, at: float) -> Positions:
+    return kafka.offsets_at(topic, int(at * 1000))
 
 
 def recall(instance: dg.DagsterInstance, consumer: str) -> Waiting:

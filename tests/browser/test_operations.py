@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
 
 from consumers.brokers.options import KafkaOptions
-from consumers.config import Column, Consumer
+from consumers.config import Column
 from consumers.processing.ingest import ingest
 from consumers.staging.local import local_dataset
 from consumers.staging.log import StagedCommit, commits
@@ -123,7 +123,7 @@ def by_an_older_definition(platform: Platform, required: str) -> int:
     consumer = platform.consumer(NAME)
     columns = {**consumer.config.columns, required: Column(type="double", nullable=False)}
     config = consumer.config.model_copy(update={"columns": columns})
-    strict = Consumer(NAME, config, consumer.staged, consumer.dead_letters)
+    strict = consumer.model_copy(update={"config": config})
     with without_members(platform):
         there = complete.present(NAME, platform.bootstrap_servers)
         complete.complete(NAME, platform.bootstrap_servers, limit=there + 200)

@@ -26,6 +26,7 @@ def test_a_member_that_is_terminated_stays_away_until_its_sensor_is_switched_on(
         terminate_run(page, url, run)
         platform.until(lambda: not members(platform), "its run is over", 60)
         assert platform.status(run) == dg.DagsterRunStatus.CANCELED
+        assert not platform.runs("ingest_transactions", UNFINISHED)
     finally:
         switch_sensor(page, url, SENSOR, on=True)
     platform.until(lambda: bool(platform.runs("ingest_transactions", UNFINISHED)), "a new member is asked for", 120)

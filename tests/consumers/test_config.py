@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from consumers.config import Consumer, arrow_type
+from consumers.errors import ConfigError
 from consumers.membership import GroupSettings
 from tests.consumers.parts import config
 
@@ -18,6 +19,12 @@ from tests.consumers.parts import config
         ({"topik": "t"}, "Extra inputs are not permitted"),
         ({"topic": "a b"}, "String should match pattern"),
         ({"topic": ""}, "at least 1 character"),
+        ({"topics": ["a"]}, "exactly one of topic, topics and topic_pattern"),
+        ({"topic": None}, "exactly one of topic, topics and topic_pattern"),
+        ({"topic": None, "topics": []}, "at least 1 item"),
+        ({"topic": None, "topics": ["a", "b", "a"]}, "topics: one is named twice"),
+        ({"topic": None, "topics": ["a b"]}, "String should match pattern"),
+        ({"topic": None, "topic_pattern": "a("}, "no regular expression"),
         ({"format": "avro"}, "'json' or 'raw'"),
         ({"schema": {}}, "at least one column"),
         ({"schema": {"a": "int64"}}, "unknown type 'int64'; known: string"),
@@ -107,3 +114,29 @@ def test_membership_is_part_of_the_definition() -> None:
 def test_one_instance_id_cannot_be_that_of_several_members() -> None:
     with pytest.raises(ValidationError, match="one id for 2 members; leave it out, or set members: 1"):
         config(members=2, membership={"instance_id": "i"})
+
+
+def test_a_pattern_is_of_whole_names_and_never_of_kafkas_own_topics() -> None:
+    several = config(topic=None, topic_pattern=".*orders")
+    assert several.topics_among(lambda: ["eu.orders", "orders", "orders.dlq", "__orders"]) == ["eu.orders", "orders"]
+    assert several.reads == "the topics like .*orders"
+
+
+def test_topics_that_are_named_are_read_whether_they_are_there_or_not() -> None:
+    assert config(topic=None, topics=["b", "a"]).topics_among(list) == ["b", "a"]
+    assert config().topics_among(lambda: ["x"]) == ["t"]
+
+
+def test_a_consumer_of_several_topics_is_asked_for_one_of_them() -> None:
+    several = config(topic=None, topics=["a", "b"], membership={"instance_id": "i"}, batch={"max_bytes": 4_000})
+    with pytest.raises(ConfigError, match="this consumer reads the topics a, b: one of them has to be named"):
+        _ = several.topic
+    whole = Consumer(name="c", config=several, staged=Path("s"), dead_letters=Path("d"))
+    alone = whole.of_topic("a", sharing=2)
+    assert (alone.config.topic, alone.config.batch.max_bytes, alone.config.membership.instance_id) == ("a", 2_000, "i-a")
+    assert (alone.name, alone.group, alone.staged, alone.dead_letters) == (
+        whole.name,
+        whole.group,
+        whole.staged,
+        whole.dead_letters,
+    )

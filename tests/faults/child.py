@@ -23,6 +23,7 @@ from consumers.processing.context import Surroundings
 from consumers.processing.ingest import stage_from
 from consumers.processing.strategies.stage import writer
 from consumers.staging.dead_letters import DeadLetterTable
+from consumers.staging.log import StagedCommit
 from consumers.staging.staged import StagedTable
 
 Say = Callable[[str], None]
@@ -101,16 +102,34 @@ def run(order: Order, say: Say) -> int:
     consumer = Consumer.model_validate_json(order.consumer)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    options = KafkaOptions(order.bootstrap, order.options)
-    broker = KafkaGroupMember(options, consumer.config.topic, order.group or consumer.group, order.member)
-    limits = engine.Limits(until_caught_up=order.until_caught_up, max_seconds=order.max_seconds)
     try:
-        result = stage_from(broker, consumer, order.member, stop, limits, lambda _: say("committed"), Surroundings())
+        result = _ingest(order, consumer, stop, say)
     except WeirError as error:
         say(json.dumps({"error": str(error), "kind": type(error).__name__}))
         return 3
     say(json.dumps(asdict(result)))
     return 0
+
+
+def _ingest(order: Order, consumer: Consumer, stop: threading.Event, say: Say) -> engine.IngestResult:
+    options = KafkaOptions(order.bootstrap, order.options)
+    limits = engine.Limits(until_caught_up=order.until_caught_up, max_seconds=order.max_seconds)
+
+    def told(_: StagedCommit) -> None:
+        say("committed")
+
+    if consumer.config.only_topic is None:
+        return engine.ingest(
+            consumer,
+            options,
+            member=order.member,
+            stop=stop,
+            until_caught_up=order.until_caught_up,
+            max_seconds=order.max_seconds,
+            on_commit=told,
+        )
+    broker = KafkaGroupMember(options, consumer.config.topic, order.group or consumer.group, order.member)
+    return stage_from(broker, consumer, order.member, stop, limits, told, Surroundings())
 
 
 def main(order: Order, ear: Connection, log: str) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -113,8 +114,12 @@ class Platform:
             data=json.dumps({"query": query, "variables": variables}).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            found = json.load(answer)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            # An error within the answer comes as a 500.
+            found = json.load(error)
         assert "errors" not in found, found["errors"]
         (data,) = found["data"].values()
         assert "message" not in (data or {}), data

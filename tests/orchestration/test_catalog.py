@@ -86,12 +86,12 @@ def test_a_mistake_is_named_with_file_line_and_key(
 
 def test_all_mistakes_of_a_file_are_named_at_once(write: Write, tmp_path: Path) -> None:
     write(GOOD.replace("topic: orders", "members: 0\n  mode: sometimes"))
-    assert [line.split(": ")[1] for line in mistakes(tmp_path)] == ["topic", "members", "mode"]
+    assert [line.split(": ")[1] for line in mistakes(tmp_path)] == ["topic_pattern", "members", "mode"]
 
 
 def test_a_file_without_attributes_is_a_mistake(write: Write, tmp_path: Path) -> None:
     write("type: orchestration.components.KafkaConsumer\n")
-    assert "topic: Field required" in mistakes(tmp_path)[0]
+    assert "exactly one of topic, topics and topic_pattern" in mistakes(tmp_path)[0]
 
 
 def test_a_file_that_is_no_yaml_is_named_with_its_line(write: Write, tmp_path: Path) -> None:

@@ -64,6 +64,15 @@ def test_other_types_and_columns_that_go_need_a_rebuild_and_ingestion_agrees(sta
         run_consumer(narrower, [RECORD, RECORD], folder=staged)
 
 
+def test_bytes_may_be_kept_from_now_on_and_not_the_other_way_round(staged: Path) -> None:
+    keeping = changed(staged, keep_raw=True)
+    assert only(keeping).level == "safe"
+    assert run_consumer(keeping, [RECORD, RECORD], folder=staged).table["_value"].null_count == 1
+    assert only(changed(staged)).level == "rebuild"
+    with pytest.raises(StorageError, match="shadow_orders"):
+        run_consumer(changed(staged), [RECORD] * 3, folder=staged)
+
+
 def test_a_wider_type_is_said_to_lose_nothing(staged: Path) -> None:
     assert "loses nothing" in only(changed(staged, schema=SCHEMA | {"small": "long"})).means
     assert "dead letters of what does not fit" in only(changed(staged, schema=SCHEMA | {"id": "integer"})).means

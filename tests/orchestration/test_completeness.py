@@ -80,6 +80,18 @@ def test_a_quiet_window_is_told_of_once_as_complete_and_empty(bench: Bench) -> N
     assert told(bench.look()) == [] and told(bench.look()) == []
 
 
+def test_a_clock_that_ran_ahead_keeps_no_later_window_from_being_told_of(bench: Bench) -> None:
+    bench.stage("2024-01-01", "2024-01-02")
+    bench.mirror()
+    right = bench.clock.time()
+    bench.clock.advance(100 * DAY)
+    assert told(bench.look()) == ["2024-01-01"]
+    bench.clock = ManualClock(right)
+    bench.stage("2024-01-04", "2024-01-04")
+    bench.mirror()
+    assert told(bench.look()) == ["2024-01-02", "2024-01-03"]
+
+
 def test_a_window_with_rows_becomes_complete_with_the_data_version_that_it_has(bench: Bench) -> None:
     bench.stage("2024-01-01", "2024-01-01")
     bench.mirror()

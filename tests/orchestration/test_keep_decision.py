@@ -104,6 +104,10 @@ def test_a_member_of_a_short_life_hands_over_in_its_second_half() -> None:
     assert (handover(1800), handover(10)) == (60, 5)
 
 
+def test_where_starts_are_slow_a_successor_is_asked_for_earlier() -> None:
+    assert (handover(1800, slowest_start=20), handover(1800, slowest_start=90), handover(100, slowest_start=90)) == (60, 180, 50)
+
+
 def test_a_schedule_waits_for_the_next_time_after_it_was_switched_on() -> None:
     plan, work = modes.scheduled(HOURLY, Plan(), {TP: 100}, {TP: 0}, NINE + 60)
     assert not work.due and plan == Plan(NINE)

@@ -56,9 +56,10 @@ def run(
     return made.run_id
 
 
-def report(instance: dg.DagsterInstance, run_id: str, kind: dg.DagsterEventType) -> None:
+def report(instance: dg.DagsterInstance, run_id: str, kind: dg.DagsterEventType, after: float = 0.0) -> None:
+    """Dagster hears of it, as of something that happened so many seconds after now."""
     event = dg.DagsterEvent(event_type_value=kind.value, job_name="ingest_orders")
-    instance.report_dagster_event(event, run_id=run_id)
+    instance.report_dagster_event(event, run_id=run_id, timestamp=SystemClock().time() + after)
 
 
 def failed(instance: dg.DagsterInstance, error: Exception) -> str:
@@ -101,6 +102,22 @@ def test_a_member_hands_over_before_the_end_of_its_own_time(instance: dg.Dagster
     run(instance, dg.DagsterRunStatus.STARTED, config=ingestion_run_config("orders", False, max_seconds=20))
     [short, _] = seen(instance, consumer).members
     assert short.leaves_in is not None and short.leaves_in <= 10
+
+
+def test_a_member_hands_over_earlier_where_runs_start_slowly(instance: dg.DagsterInstance, consumer: Consumer) -> None:
+    slow = run(instance, dg.DagsterRunStatus.NOT_STARTED)
+    report(instance, slow, dg.DagsterEventType.RUN_START, after=100.0)
+    [member] = seen(instance, consumer).members
+    assert member.leaves_in is not None and 1590 < member.leaves_in <= 1601
+
+
+def test_a_run_that_waited_long_for_others_says_nothing_of_how_slowly_runs_start(
+    instance: dg.DagsterInstance, consumer: Consumer
+) -> None:
+    queued = run(instance, dg.DagsterRunStatus.NOT_STARTED)
+    report(instance, queued, dg.DagsterEventType.RUN_START, after=3600.0)
+    [member] = seen(instance, consumer).members
+    assert member.leaves_in == 1740
 
 
 def test_failures_count_until_a_run_that_committed_or_ended_well(instance: dg.DagsterInstance, consumer: Consumer) -> None:

@@ -1,4 +1,5 @@
 import fcntl
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -214,6 +215,23 @@ def test_a_table_that_was_made_anew_is_mirrored_from_its_start(
     clock.advance(mirror.EVERY_SECONDS)
     catch_up(instance, consumer, clock)
     assert ("2024-01-01", data_version(newest)) in versions(events(instance))
+    assert behind(instance, consumer, clock) == []
+
+
+def test_a_table_that_was_restored_from_a_copy_and_went_on_is_compared_from_its_start(
+    instance: DagsterInstance, consumer: Consumer, tables: Tables, clock: ManualClock
+) -> None:
+    copy = consumer.staged.with_name("copy")
+    tables.batch(0, 1, {"2024-01-01": [0]})
+    shutil.copytree(consumer.staged, copy)
+    tables.batch(1, 2, {"2024-01-02": [1]})
+    catch_up(instance, consumer, clock)
+    shutil.rmtree(consumer.staged)
+    shutil.copytree(copy, consumer.staged)
+    for offset, window in ((1, "2024-01-03"), (2, "2024-01-04")):
+        tables.batch(offset, offset + 1, {window: [offset]})
+    clock.advance(mirror.EVERY_SECONDS)
+    catch_up(instance, consumer, clock)
     assert behind(instance, consumer, clock) == []
 
 

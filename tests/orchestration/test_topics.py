@@ -109,7 +109,7 @@ def test_without_kafka_nothing_is_observed_and_the_table_says_why(bench: Bench, 
 def test_a_topic_that_does_not_exist_hides_no_other(bench: Bench) -> None:
     bench.send(1)
     first = bench.consumers[0]
-    absent = first.config.model_copy(update={"topic": "absent"})
+    absent = first.config.model_copy(update={"only_topic": "absent"})
     bench.consumers.insert(0, first.model_copy(update={"name": "absent", "config": absent}))
     assert len(observations(bench.tick())) == 1
     assert "absent" in bench.reason and "lag of orders 1" in bench.reason

@@ -1,19 +1,21 @@
 """A day of the platform on a compressed clock: a cluster in memory, real Delta tables, Dagster's storage, the sensors' ticks.
 
 What is simulated is the daemon and the processes: runs that a tick asks for are started some seconds later, as far as their pool
-allows, and each is a member that the engine's own loop moves on, a few turns a simulated four minutes. Members die in every way:
-Dagster hears of it, nobody hears of it, or the process hangs on.
+allows, and each is a member that the engine's own loop moves on, a few turns a simulated ten minutes. Members die in every way:
+Dagster hears of it, nobody hears of it, or the process hangs on. `findings` says what went wrong.
 """
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import dagster as dg
 from dagster._core.events import JobFailureData
 from dagster._core.storage.tags import SENSOR_NAME_TAG
 from dagster_shared.error import SerializableErrorInfo
+from deltalake import DeltaTable
 
 from consumers.brokers.memory import MemoryCluster, MemoryConsumer, MemoryProducer
 from consumers.clock import ManualClock
@@ -32,8 +34,11 @@ from orchestration.heartbeat import Pulse
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors import keep
 
-STEP_SECONDS = 240.0
-TICK_SECONDS = 480.0
+STEP_SECONDS = 600.0
+TICK_SECONDS = 1200.0
+LONGEST_ALONE_SECONDS = 2 * 3600.0
+"""How long a consumer may be without a member that works: a dead one is found within two ticks, its successor starts within two
+steps, and may be lost at once."""
 _RUN_DELAY = 10.0
 _TURNS = 2
 _KAFKA = KafkaResource(bootstrap_servers="memory:1")
@@ -77,6 +82,9 @@ class Platform:
         self.members: dict[str, Member] = {}
         self.events: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.produced: dict[str, Counter[str]] = defaultdict(Counter)
+        self.most: Counter[str] = Counter()
+        self.alone: dict[str, float] = defaultdict(float)
+        self._worked: dict[str, float] = {}
         self._next_tick = 0.0
 
     def add(self, consumer: Consumer) -> None:
@@ -84,7 +92,7 @@ class Platform:
         self.sensors[consumer.name] = Kept(consumer, ingestion_job(consumer), switched_on=self.clock.time())
 
     def advance(self) -> None:
-        """Four minutes."""
+        """Ten minutes."""
         self.clock.advance(STEP_SECONDS)
         for kept in self.sensors.values():
             self._start(kept)
@@ -95,6 +103,7 @@ class Platform:
             self._next_tick = self.clock.time() + TICK_SECONDS
             for kept in self.sensors.values():
                 self._tick(kept)
+        self._count()
 
     def kill(self, member: Member, told: bool) -> None:
         """SIGKILL. Dagster is told by its code server, unless that is gone, too."""
@@ -123,6 +132,16 @@ class Platform:
         """An event is written."""
         if isinstance(event, dg.AssetMaterialization):
             self.events["/".join(event.asset_key.path), event.partition or ""].append(self.clock.time())
+
+    def _count(self) -> None:
+        """How many members work, and since when none did."""
+        now = self.clock.time()
+        working = Counter(member.consumer.name for member in self.members.values() if not member.hangs)
+        self.most |= working
+        for name in self.sensors:
+            if working[name]:
+                self._worked[name] = now
+            self.alone[name] = max(self.alone[name], now - self._worked.setdefault(name, now))
 
     def _tick(self, kept: Kept) -> None:
         result = keep.tick(self.instance, kept.consumer, _KAFKA, kept.cursor, self.clock, kept.switched_on, kept.said.append)
@@ -161,7 +180,7 @@ class Platform:
         return Member(run, consumer, broker, processor, pulse, self.clock.time() + consumer.config.max_run_seconds)
 
     def _work(self, member: Member) -> None:
-        """Four minutes of a member's life."""
+        """Ten minutes of a member's life."""
         try:
             for _ in range(_TURNS):
                 member.processor.step()
@@ -216,3 +235,49 @@ def steps(platform: Platform, hours: float) -> Iterator[float]:
     while platform.clock.time() - began < hours * 3600:
         platform.advance()
         yield (platform.clock.time() - began) / 3600
+
+
+def findings(platform: Platform, always: Collection[str]) -> list[str]:
+    """What is wrong at the end of a day whose records stopped coming early enough; empty when nothing is.
+
+    `always` are the consumers of which a member has to work at all times, but for the time that it takes to replace one.
+    """
+    alone = [
+        f"{name}: no member for {platform.alone[name]:g} s" for name in always if platform.alone[name] > LONGEST_ALONE_SECONDS
+    ]
+    return [*_stuck(platform), *_doubled(platform), *alone, *_unbounded(platform), *_lost(platform)]
+
+
+def rows(consumer: Consumer) -> Counter[str]:
+    """How many rows each window of the table has."""
+    return Counter(DeltaTable(consumer.staged).to_pyarrow_table(columns=["_window"])["_window"].to_pylist())
+
+
+def _stuck(platform: Platform) -> list[str]:
+    queued = {run for kept in platform.sensors.values() for run in kept.queued}
+    working = {run for run, member in platform.members.items() if not member.hangs}
+    return [f"run {run} is stuck" for run in sorted(platform.unfinished() ^ (queued | working))]
+
+
+def _doubled(platform: Platform) -> list[str]:
+    consumers = [kept.consumer for kept in platform.sensors.values()]
+    most = [(each.name, platform.most[each.name], keep.pool_limit(each)) for each in consumers]
+    return [f"{name}: {there} members at once" for name, there, limit in most if there > limit]
+
+
+def _unbounded(platform: Platform) -> list[str]:
+    return [
+        f"{asset} {window}: events {later - earlier:g} s apart"
+        for (asset, window), times in platform.events.items()
+        for earlier, later in pairwise(times)
+        if later - earlier < 60.0
+    ]
+
+
+def _lost(platform: Platform) -> list[str]:
+    said = []
+    for kept in platform.sensors.values():
+        found, due = rows(kept.consumer), +platform.produced[kept.consumer.name]
+        windows = sorted(window for window in found | due if found[window] != due[window])
+        said += [f"{kept.consumer.name} {window}: {found[window]} rows of {due[window]}" for window in windows]
+    return said

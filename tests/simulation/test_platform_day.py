@@ -1,10 +1,8 @@
 """24 hours in under a minute: three consumers, one of which trips its limit, and members that are killed now and then."""
 
 import random
-from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 
 import dagster as dg
@@ -14,15 +12,17 @@ from deltalake import DeltaTable
 from consumers.brokers.memory import MemoryAdmin, MemoryCluster, MemoryProducer
 from consumers.clock import ManualClock
 from consumers.config import Consumer, ConsumerConfig
-from orchestration import heartbeat
+from orchestration import heartbeat, mirror
 from orchestration.heartbeat import Beat
 from orchestration.sensors import keep
-from tests.simulation.platform_day import Platform, Produce, steps
+from orchestration.sensors.decision import Decision, Facts
+from tests.simulation.platform_day import Platform, Produce, findings, steps
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 PARTITIONS = 2
 SEEDS = [1]
 HOURS = 24.0
+SHIFT_HOURS = 5.0
 
 
 @pytest.fixture
@@ -61,50 +61,91 @@ def window(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d-%H")
 
 
-def rows(consumer: Consumer) -> Counter[str]:
-    """Rows of each window."""
-    return Counter(str(key) for key in DeltaTable(consumer.staged).to_pyarrow_table(columns=["_window"])["_window"].to_pylist())
-
-
 @pytest.mark.parametrize("platform", SEEDS, indirect=True)
 def test_a_day_with_kills_and_a_consumer_that_fails_leaves_every_window_whole_and_no_run_stuck(
     platform: Platform, tmp_path: Path
 ) -> None:
     fails = {"invalid_records": {"max_consecutive": 10}}
-    all_day = [
-        consumer(tmp_path, "steady", members=2),
-        consumer(tmp_path, "hourly", mode="scheduled", schedule="0 * * * *"),
-        consumer(tmp_path, "fails", **fails),
-    ]
-    producers = {}
-    for each in all_day:
-        platform.cluster.create_topic(each.config.topic, PARTITIONS)
-        platform.add(each)
-        producers[each.name] = Produce(platform, each, MemoryProducer(platform.cluster), PARTITIONS, window)
+    steady = consumer(tmp_path, "steady", members=2)
+    hourly = consumer(tmp_path, "hourly", mode="scheduled", schedule="0 * * * *")
+    producers = [produce(platform, each) for each in (steady, hourly, consumer(tmp_path, "fails", **fails))]
     poisoned = mended = False
-    most = Counter[str]()
-    for n, hour in enumerate(steps(platform, HOURS)):
-        if n % 3 == 0 and hour < HOURS - 1:
-            for producer in producers.values():
-                producer.some(6)
-        if n % 8 == 4:
-            lose_one(platform)
+    for hour in day(platform, producers, HOURS):
         if hour >= 8 and not poisoned:
             poisoned = True
-            producers["fails"].some(40, good=False)
+            producers[2].some(40, good=False)
         if hour >= 12 and not mended:
             mended = True
             assert "paused" in platform.sensors["fails"].said[-1]
             platform.sensors["fails"].consumer = consumer(tmp_path, "fails")
             platform.sensors["fails"].switched_on = platform.clock.time()
-        working = Counter(member.consumer.name for member in platform.members.values() if not member.hangs)
-        most |= working
-    for each in all_day:
-        assert rows(each) == +platform.produced[each.name], each.name
-    assert platform.unfinished() - {run for kept in platform.sensors.values() for run in kept.queued} == set(platform.members)
-    assert not any(member.hangs for member in platform.members.values())
-    assert most["steady"] <= 4 and most["hourly"] <= 2 and most["fails"] <= 2
-    assert_bounded(platform)
+    assert mended
+    assert findings(platform, always=["steady"]) == []
+
+
+@pytest.mark.parametrize("platform", [2], indirect=True)
+def test_events_that_nobody_bounds_are_found(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "EVERY_SECONDS", 0.0)
+    pass_a_shift(platform, consumer(tmp_path, "steady", members=2), kills=False)
+    assert {said.split()[0] for said in findings(platform, always=["steady"])} == {"staged/steady"}
+
+
+@pytest.mark.parametrize("platform", [3], indirect=True)
+def test_a_lost_commit_is_found(platform: Platform, tmp_path: Path) -> None:
+    steady = consumer(tmp_path, "steady")
+    pass_a_shift(platform, steady)
+    DeltaTable(steady.staged).delete("_offset = 7")
+    (said,) = findings(platform, always=["steady"])
+    assert said.startswith("steady 2026-01-01-")
+
+
+@pytest.mark.parametrize("platform", [4], indirect=True)
+def test_a_run_that_hangs_and_is_never_ended_is_found(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep, "end_dead", lambda *seen: [])
+    pass_a_shift(platform, consumer(tmp_path, "steady"), kills=False, hangs=True)
+    said = " ".join(findings(platform, always=["steady"]))
+    assert "is stuck" in said and "no member for" in said
+
+
+@pytest.mark.parametrize("platform", [5], indirect=True)
+def test_a_run_that_is_never_replaced_is_found(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decide = keep.decide
+
+    def first_only(name: str, facts: Facts) -> Decision:
+        return decide(name, facts) if facts.newest_run is None else Decision((), "planted: no more")
+
+    monkeypatch.setattr(keep, "decide", first_only)
+    pass_a_shift(platform, consumer(tmp_path, "steady"))
+    assert any(said.startswith("steady: no member for") for said in findings(platform, always=["steady"]))
+
+
+def produce(platform: Platform, consumer: Consumer) -> Produce:
+    """The consumer's topic, and its sensor switched on."""
+    platform.cluster.create_topic(consumer.config.topic, PARTITIONS)
+    platform.add(consumer)
+    return Produce(platform, consumer, MemoryProducer(platform.cluster), PARTITIONS, window)
+
+
+def day(platform: Platform, producers: list[Produce], hours: float, kills: bool = True) -> Iterator[float]:
+    """The hours as they pass; the last one and a half brings neither records nor kills."""
+    for n, hour in enumerate(steps(platform, hours)):
+        if hour < hours - 1.5:
+            if n % 3 == 0:
+                for producer in producers:
+                    producer.some(6)
+            if kills and n % 5 == 2:
+                lose_one(platform)
+        yield hour
+
+
+def pass_a_shift(platform: Platform, consumer: Consumer, kills: bool = True, hangs: bool = False) -> None:
+    """Five hours of one consumer. `hangs`: whatever works in the second hour is stopped."""
+    for hour in day(platform, [produce(platform, consumer)], SHIFT_HOURS, kills):
+        if hangs and 1 <= hour < 2:
+            for member in [each for each in platform.members.values() if not each.hangs]:
+                platform.hang(member)
 
 
 def lose_one(platform: Platform) -> None:
@@ -116,10 +157,3 @@ def lose_one(platform: Platform) -> None:
             platform.hang(member)
         else:
             platform.kill(member, told=how == "told")
-
-
-def assert_bounded(platform: Platform) -> None:
-    """At most one event a window and minute."""
-    for key, times in platform.events.items():
-        for earlier, later in pairwise(times):
-            assert later - earlier >= 60.0, f"{key}: {later - earlier:g} s apart"

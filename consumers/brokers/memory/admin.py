@@ -29,6 +29,10 @@ class MemoryAdmin:
         """Drop the records before these offsets, as retention would."""
         self._cluster.call("delete_records", self.client_id, lambda: self._cluster.delete_records(before))
 
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return self._cluster.call("topics", self.client_id, self._cluster.topics)
+
     def partitions(self, topic: str) -> int:
         """How many partitions the topic has."""
         return len(self._cluster.call("partitions", self.client_id, lambda: self._cluster.every(topic)))

@@ -57,6 +57,11 @@ class MemoryCluster:
             )
             self.changed.notify_all()
 
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        with self.changed:
+            return sorted(self._topics)
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and what groups have committed for it."""
         with self.changed:

@@ -14,6 +14,7 @@ Call = Literal[
     "partitions",
     "topic_id",
     "topic_config",
+    "topics",
     "produce",
     "begin",
     "send_offsets",

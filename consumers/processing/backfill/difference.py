@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from consumers.processing.backfill.shadow import Shadow, at_or_past, rows_of, windows_of
-from consumers.staging.places import absent_from, present
+from consumers.staging.places import absent_from, in_order, present
 from consumers.staging.schema import PLACE, WINDOW
 
 
@@ -48,9 +48,8 @@ def difference(shadow: Shadow) -> Difference:
 
 
 def _compare(old: pa.Table, new: pa.Table, found: Difference) -> None:
-    order = [(name, "ascending") for name in PLACE]
-    old = old.filter(pa.array(~absent_from(new, old))).sort_by(order)
-    new = new.filter(pa.array(~absent_from(old, new))).sort_by(order)
+    old = in_order(old.filter(pa.array(~absent_from(new, old))))
+    new = in_order(new.filter(pa.array(~absent_from(old, new))))
     changed = np.zeros(new.num_rows, np.bool_)
     for name in new.column_names:
         if name in (*PLACE, WINDOW, "_headers"):

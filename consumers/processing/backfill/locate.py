@@ -69,7 +69,8 @@ def _first_starts(newest_first: Iterable[StagedCommit], topic: str) -> dict[Topi
             break
         newest = newest or found
         for tp, start in commit.starts.items():
-            first[tp] = min(first.get(tp, start), start)
+            if tp.topic == topic:
+                first[tp] = min(first.get(tp, start), start)
     return first
 
 
@@ -115,7 +116,7 @@ def ranges_of(rows: pa.Table) -> dict[TopicPartition, OffsetRange]:
 
 def segments(life: Life, gap: int) -> list[OffsetRange]:
     """The ranges to read so as to come by the offsets of some rows: more than `gap` apart, the next range begins."""
-    offsets = np.unique(life.offsets)
+    offsets = np.sort(life.offsets)
     parts = np.split(offsets, np.flatnonzero(np.diff(offsets) > gap) + 1)
     return [OffsetRange(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from consumers.staging.places import in_order
 from consumers.staging.schema import VALUE
 from consumers.types import RECORD_COLUMNS
 
@@ -32,7 +33,7 @@ def records_of(rows: pa.Table) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         return
     names = pc.fill_null(rows["_topic_id"].cast(pa.string()), "")
     for label in sorted(names.unique().to_pylist()):
-        ours = rows.filter(pc.equal(names, label)).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+        ours = in_order(rows.filter(pc.equal(names, label)))
         for first in range(0, ours.num_rows, _MOST):
             piece = ours.slice(first, _MOST)
             columns = [piece[_COLUMNS[f.name]].combine_chunks().cast(f.type) for f in RECORD_COLUMNS]

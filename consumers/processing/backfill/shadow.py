@@ -16,14 +16,14 @@ from deltalake import DeltaTable
 
 from consumers.clock import Clock
 from consumers.config import Consumer
-from consumers.errors import StorageError
+from consumers.errors import ConfigError, StorageError
 from consumers.processing.backfill.locate import unresolved
 from consumers.processing.backfill.window import Backfill, Made
 from consumers.staging import positions as ids
 from consumers.staging.delta import commit, open_table, transactions
 from consumers.staging.files import write_file
 from consumers.staging.local import local_dataset, text
-from consumers.staging.places import by_life
+from consumers.staging.places import by_life, in_order
 from consumers.staging.rewrite import Snapshot
 from consumers.staging.schema import DEAD_LETTERS, WINDOW, filled, staged_schema
 from consumers.staging.windows import split
@@ -36,10 +36,21 @@ _DONE = "shadow/window/"
 
 @dataclass(frozen=True)
 class Shadow:
-    """A shadow of a consumer's table. Its positions are those up to which it was built."""
+    """A shadow of a consumer's table. Its positions are those up to which it was built.
+
+    Raises `ConfigError` for a consumer of several topics.
+    """
 
     consumer: Consumer
     id: str
+
+    def __post_init__(self) -> None:
+        config = self.consumer.config
+        if config.only_topic is None:
+            raise ConfigError(
+                f"consumer {self.consumer.name} reads {config.reads}, and shadows are of tables of one topic. Nothing was "
+                "written. Build windows again in place with a backfill; where that does not do, a new name has a new table."
+            )
 
     @property
     def tables(self) -> Consumer:
@@ -157,7 +168,7 @@ def _add(shadow: Shadow, window: str, made: Made, clock: Clock) -> None:
         letters = open_table(shadow.tables.dead_letters, DEAD_LETTERS)
         file = write_file(shadow.tables.dead_letters, filled(made.rejects, DEAD_LETTERS), None, clock)
         commit(letters, DEAD_LETTERS, [], [file.action()], [])
-    rows = made.rows.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    rows = in_order(made.rows)
     parts = split(rows.drop_columns([WINDOW]), rows[WINDOW].combine_chunks()) if rows.num_rows else ()
     files = [write_file(shadow.tables.staged, part, key, clock).action() for key, part in parts]
     commit(shadow.open(), schema, [WINDOW], files, transactions({_DONE + window: 1}))

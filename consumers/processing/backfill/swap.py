@@ -30,12 +30,11 @@ from consumers.staging.schema import PLACE, WINDOW, filled, schema_id, staged_sc
 def swap(shadow: Shadow, clock: Clock, by: str) -> Iterator[StagedCommit]:
     """Make the shadow the table, giving every commit; then drop it. Goes on where it was interrupted.
 
-    Raises `StorageError`, with nothing changed, where others changed the table's rows since the shadow was begun, or where the
-    table must be replaced as a whole and the shadow is not of all of it, or more was staged since.
+    Raises `StorageError`, with the windows that are not swapped yet as they were, where others changed the table's rows since the
+    shadow was begun, or where the table must be replaced as a whole and the shadow is not of all of it, or more was staged since.
     """
-    why = f"swap of shadow {shadow.id}"
-    whole = f"{why} as a whole"
-    done = _since(shadow, why)
+    why, whole = _reasons(shadow)
+    done = _since(shadow)
     finished = next((commit for commit in done if commit.why == whole), None)
     if finished is not None or not _in_place(shadow):
         yield _whole(shadow, clock, by, whole, finished)
@@ -71,6 +70,8 @@ def _by_window(shadow: Shadow, clock: Clock, by: str, why: str) -> Iterator[Stag
             continue
 
         def make(before: Snapshot, new: pa.Table = new) -> Replacement:
+            # Also those that came while the windows before this one were swapped.
+            _since(shadow)
             kept = before.rows
             if shadow.done(before.window):
                 kept = kept.filter(pa.array(at_or_past(DeltaTable(consumer.staged), consumer, kept, positions)))
@@ -98,6 +99,7 @@ def _whole(shadow: Shadow, clock: Clock, by: str, why: str, finished: StagedComm
 def _replace(shadow: Shadow, resolver: Resolver, rejects: pa.Table, clock: Clock, by: str, why: str) -> StagedCommit:
     consumer, beside, positions = shadow.consumer, shadow.open(), shadow.positions()
     table = DeltaTable(consumer.staged)
+    _since(shadow)
     now = ids.all_positions(table, consumer.name, [consumer.config.topic])
     if not shadow.whole or now != positions:
         staged = sum(now.values()) - sum(positions.values())
@@ -157,15 +159,22 @@ def _overwrite(
     return table.version()
 
 
-def _since(shadow: Shadow, why: str) -> list[StagedCommit]:
+def _reasons(shadow: Shadow) -> tuple[str, str]:
+    """Why a swap commits: of a window, and of all at once."""
+    why = f"swap of shadow {shadow.id}"
+    return why, f"{why} as a whole"
+
+
+def _since(shadow: Shadow) -> list[StagedCommit]:
     """This swap's commits so far. Raises `StorageError` where somebody else changed rows that the shadow was made from."""
     found = []
     for commit in newest_first(DeltaTable(shadow.consumer.staged), shadow.version()):
-        if commit.why.startswith(why):
+        if commit.why in _reasons(shadow):
             found.append(commit)
         elif commit.kind in ("rewrite", "replay", "move"):
             raise StorageError(
                 f"consumer {shadow.consumer.name}: the table was changed after the shadow '{shadow.id}' was begun ({commit.kind} "
-                f"in version {commit.version}), which a swap would undo. Nothing was changed. Build a new shadow, and swap that."
+                f"in version {commit.version}), which a swap would undo. What is not swapped yet is as it was. "
+                "Build a new shadow, and swap that."
             )
     return found

@@ -5,7 +5,7 @@ from. So ingestion goes on beside it: what it adds meanwhile stays.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from consumers.processing.backfill.locate import candidates, in_words, merged, o
 from consumers.processing.backfill.records import has_bytes, records_of
 from consumers.processing.backfill.source import Source
 from consumers.staging.log import StagedCommit
-from consumers.staging.places import Mask, absent_from, by_life, present
+from consumers.staging.places import Mask, Records, absent_from, by_life, present
 from consumers.staging.rewrite import Replacement, Rewriter, Snapshot
 from consumers.staging.schema import PLACE, WINDOW, filled
 from consumers.types import OffsetRange, Ranges, TopicPartition
@@ -74,9 +74,16 @@ class Backfill:
     """Builds windows of one consumer again, one after the other. Used by one thread; close it at the end."""
 
     def __init__(
-        self, consumer: Consumer, connect: Callable[[], BrokerConsumer], clock: Clock, choices: Choices | None = None
+        self,
+        consumer: Consumer,
+        connect: Callable[[], BrokerConsumer],
+        clock: Clock,
+        choices: Choices | None = None,
+        shared: bool = False,
     ) -> None:
         """`connect` gives a consumer without a group; it is called once, and only if something must be read from Kafka.
+
+        The `consumer` is of one topic. `shared`: its table has rows of other topics, too, and these stay as they are.
 
         Raises `StorageError` while nothing was ever staged, and where the table does not have the definition's columns.
         """
@@ -84,6 +91,7 @@ class Backfill:
         self._connect = connect
         self._clock = clock
         self._choices = choices or Choices()
+        self._shared = shared
         self._origin = origin(consumer)
         self._shaper = Shaper(consumer)
         self._source: Source | None = None
@@ -96,7 +104,9 @@ class Backfill:
         made: list[Made] = []
 
         def make(before: Snapshot) -> Replacement:
-            made.append(now := self.make(before))
+            ours, theirs = self._divided(before.rows)
+            now = self.make(replace(before, rows=ours))
+            made.append(now := replace(now, rows=pa.concat_tables([now.rows, theirs])))
             return Replacement(now.rows, now.rejects, now.ranges, now.lost, self._choices.by, self._choices.why)
 
         commit = Rewriter(self._consumer, self._clock).rewrite(window, make)
@@ -104,7 +114,7 @@ class Backfill:
 
     def make(self, before: Snapshot) -> Made:
         """What a window is to be, by what it is. Raises `DataLoss`."""
-        letters = candidates(self._consumer, before.window, before.positions)
+        letters, _ = self._divided(candidates(self._consumer, before.window, before.positions))
         letters = letters.filter(pa.array(absent_from(before.rows, letters)))
         extent = self._extent(before)
         decoded = Decoded(before.window, self._shaper.schema)
@@ -147,7 +157,15 @@ class Backfill:
         extent = Extent()
         if any(self._origin.first.values()) and self._origin.is_of(self._open().topic_id):
             extent = older(before.window, self._consumer.config.window.every, self._origin, before.positions, self._open())
-        return with_named(extent, self._choices.offsets, before.positions)
+        named = {tp: asked for tp, asked in self._choices.offsets.items() if tp.topic == self._consumer.config.topic}
+        return with_named(extent, named, before.positions)
+
+    def _divided(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Rows of the consumer's topic, and of others."""
+        if not self._shared:
+            return rows, rows.slice(0, 0)
+        ours = pc.equal(rows["_topic"].cast(pa.string()), self._consumer.config.topic)
+        return rows.filter(ours), rows.filter(pc.invert(ours))
 
     def _decode(self, before: Snapshot, letters: pa.Table, extent: Extent, into: Decoded) -> Mask:
         """Decode what is there of a window's records. Returns which of its rows are not. Raises `DataLoss`."""
@@ -173,9 +191,10 @@ class Backfill:
         for life in by_life(wanted):
             if life.label == self._origin.label(life.tp, source.topic_id):
                 plan.setdefault(life.tp, []).extend(segments(life, GAP))
+        asked, had = Records(wanted), Records(known)
         for batch in source.read({tp: merged(ranges) for tp, ranges in plan.items()}):
             places = self._places(batch.records, source.topic_id)
-            chosen = ~absent_from(wanted, places) | (_inside(batch.records, more) & absent_from(known, places))
+            chosen = ~asked.lack(places) | (_inside(batch.records, more) & had.lack(places))
             kept = pa.array(chosen)
             labels = places["_topic_id"].filter(kept).combine_chunks()
             self._shaper.add(into, batch.records.filter(kept), labels, now_ms)

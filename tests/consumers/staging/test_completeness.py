@@ -81,6 +81,15 @@ def test_a_record_from_the_future_completes_nothing_beyond_the_wall_clock() -> N
     assert progress.valid_through == ms("08:59")
 
 
+def test_what_a_clock_that_ran_ahead_saw_complete_is_open_again_once_the_clock_is_right() -> None:
+    progress = fold(Progress(), [batch(1, {ZERO: "05:30", ONE: "05:30"}, "05")], "hour")
+    ahead = caught_up(caught_up(progress, "20:00", ZERO, ONE), "20:02", ZERO, ONE)
+    assert ahead.complete("2024-01-01-10", "hour")
+    right = caught_up(ahead, "06:10", ZERO, ONE)
+    assert not right.complete("2024-01-01-06", "hour")
+    assert caught_up(right, "07:05", ZERO, ONE).complete("2024-01-01-06", "hour")
+
+
 def test_what_is_complete_stays_so_when_a_partition_is_added() -> None:
     progress = behind(fold(Progress(), [batch(1, {ZERO: "05:30", ONE: "05:30"}, "05")], "hour"), "09:00")
     marks = {tp: Watermarks(0, 10) for tp in (ZERO, ONE, TopicPartition("t", 2))}

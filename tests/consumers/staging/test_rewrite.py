@@ -92,6 +92,16 @@ def test_a_member_whose_commits_meet_a_rewrite_and_its_marks_makes_them_all_the_
     assert rows(old) == [0, 1, 2] and letters(old) == {1: (None, 1, True), 3: (None, None, False)}
 
 
+def test_a_rewrite_by_a_definition_that_lacks_a_newer_column_is_refused_and_keeps_its_values(
+    old: Consumer, tmp_path: Path
+) -> None:
+    rewriter = Rewriter(old, ManualClock())
+    Ingestion(consumer(tmp_path, schema={"a": "long", "b": "long"})).stage(LATER, LATER)
+    with pytest.raises(StorageError, match=r"b \(in the table only\)"):
+        rewriter.rewrite(WINDOW, lambda before: replacement(before.rows.slice(1)))
+    assert contents(old.staged)["b"].to_pylist() == [2, 2]
+
+
 def test_of_two_rewrites_at_once_the_second_starts_from_what_the_first_left(old: Consumer) -> None:
     Ingestion(old).stage(GOOD, GOOD, GOOD)
     seen: list[int] = []

@@ -66,3 +66,11 @@ def test_an_admin_tells_a_topics_settings(backend: Backend) -> None:
     backend.admin.create_topic(topic, 1, {"retention.ms": "3600000"})
     told = backend.admin.topic_config(topic)
     assert (told["retention.ms"], told["retention.bytes"], told["cleanup.policy"]) == ("3600000", "-1", "delete")
+
+
+def test_an_admin_tells_the_topics_but_not_the_clusters_own(backend: Backend) -> None:
+    topic = name("told")
+    backend.admin.create_topic(topic, 1)
+    known = backend.admin.topics()
+    assert topic in known and known == sorted(known)
+    assert not [each for each in known if each.startswith("__")]

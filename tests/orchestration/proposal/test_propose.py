@@ -68,6 +68,12 @@ def test_what_the_comments_call_defaults_are_the_defaults() -> None:
     assert ConsumerConfig.model_validate(full) == ConsumerConfig.model_validate(plain)
 
 
+def test_the_keys_that_the_template_names_in_comments_are_keys_of_a_definition() -> None:
+    named = set(re.findall(r"^  # (\w+): ", proposed("clicks").text, re.MULTILINE))
+    known = {field.alias or name for name, field in ConsumerConfig.model_fields.items()}
+    assert {"topics", "topic_pattern", "where", "split", "transform", "keep_raw"} <= named <= known
+
+
 def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
     path = write(tmp_path, "clicks", "mine", Settings.load())
     with pytest.raises(ConfigError, match="was left as it is"):

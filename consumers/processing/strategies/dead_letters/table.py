@@ -21,7 +21,7 @@ from consumers.errors import OwnershipLost, StorageError, within
 from consumers.processing.strategies.dead_letters.letters import Durable
 from consumers.staging.delta import commit, open_table, transactions
 from consumers.staging.files import write_file
-from consumers.staging.local import local_dataset
+from consumers.staging.local import local_dataset, text
 from consumers.staging.schema import DEAD_LETTERS, filled
 
 _ATTEMPTS = 10
@@ -120,8 +120,8 @@ class TableSink:
             return letters
         there = local_dataset(self._table).to_table(
             columns=["_offset", "_timestamp", "_value"],
-            filter=(pc.field("_topic") == topic)
-            & (pc.field("_topic_id") == self._topic_id)
+            filter=(text("_topic") == topic)
+            & (text("_topic_id") == self._topic_id)
             & (pc.field("_partition") == partition)
             & pc.field("_offset").isin(letters["offset"].combine_chunks()),
         )

@@ -32,6 +32,7 @@ class TableWriter:
         self.staged = StagedTable(consumer, clock)
         self.dead_letters = DeadLetterTable(consumer, clock)
         self._guard = InvalidGuard(consumer.config.invalid_records)
+        self._last_commit = 0.0
 
     def write(self, buffer: Buffer, holds: Mapping[TopicPartition, Hold], high: Mapping[TopicPartition, int]) -> StagedCommit:
         """Make a buffer durable: dead letters first, then files and positions in one commit.
@@ -49,9 +50,11 @@ class TableWriter:
         written = self.clock.monotonic()
         batch = self._describe(buffer, files, rejects, high)
         since = began if buffer.since is None else buffer.since
-        batch = replace(batch, timings=Timings(began - since, buffer.decode_seconds, written - began))
+        # A commit cannot say how long it takes itself, so the log has what the one before took.
+        batch = replace(batch, timings=Timings(began - since, buffer.decode_seconds, written - began, self._last_commit))
         done = self.staged.commit(files, batch, epochs)
-        return replace(done, timings=replace(batch.timings, commit=self.clock.monotonic() - written))
+        self._last_commit = self.clock.monotonic() - written
+        return replace(done, timings=replace(batch.timings, commit=self._last_commit))
 
     def _write_files(self, buffer: Buffer) -> list[NewFile]:
         if not buffer.rows:

@@ -12,6 +12,7 @@ from consumers.processing.backfill.difference import difference
 from consumers.processing.backfill.shadow import Shadow, cast_shadow
 from consumers.processing.backfill.swap import swap
 from consumers.processing.backfill.window import Backfill, Choices
+from consumers.processing.replay import Selection, replay
 from consumers.staging.positions import committed_positions
 from consumers.staging.resolve import Resolver
 from tests.consumers.parts import TP
@@ -122,6 +123,25 @@ def test_a_whole_swap_is_refused_once_more_was_staged(tmp_path: Path) -> None:
 def test_a_swap_is_refused_once_somebody_else_rewrote_the_table(topic: Topic) -> None:
     shadow = shadow_of(topic)
     assert topic.rebuild(FIRST).commit is not None
+    with pytest.raises(StorageError, match="changed after the shadow 'x' was begun"):
+        list(swap(shadow, topic.clock, "ann"))
+
+
+def test_a_replay_between_two_windows_of_a_swap_ends_it_and_keeps_its_rows(topic: Topic) -> None:
+    topic.produce(b"{}", day=1)
+    topic.stage()
+    commits = swap(shadow_of(topic), topic.clock, "ann")
+    assert list(next(commits).windows) == [FIRST]
+    lenient = topic.defined(schema={"a": "long", "b": "long"})
+    assert replay(lenient, Selection(), None, topic.clock).fixed == 2
+    with pytest.raises(StorageError, match=r"replay in version \d+"):
+        list(commits)
+    assert topic.rows(FIRST) == [0, 1, 2] and topic.rows(SECOND) == [3, 4, 5]
+
+
+def test_a_shadow_whose_name_begins_like_anothers_is_no_part_of_its_swap(topic: Topic) -> None:
+    shadow, longer = shadow_of(topic, id_="x"), shadow_of(topic, id_="x2")
+    assert list(swap(longer, topic.clock, "ann"))
     with pytest.raises(StorageError, match="changed after the shadow 'x' was begun"):
         list(swap(shadow, topic.clock, "ann"))
 

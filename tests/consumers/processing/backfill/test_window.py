@@ -1,11 +1,15 @@
 """Building a window again: what is replaced, what stays, and what is refused."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from consumers.errors import DataLoss, StorageError
+from consumers.processing.backfill import source
+from consumers.staging import places
 from consumers.staging.log import commits
 from consumers.staging.positions import committed_positions
 from consumers.types import OffsetRange, TopicPartition
@@ -184,3 +188,21 @@ def test_rows_of_before_bytes_were_kept_come_from_the_topic_and_have_theirs_then
     assert topic.rows(FIRST, "_value") == [b'{"a": 0}', b'{"a": 1}', b'{"a": 3}', b'{"a": 6}']
     topic.cluster.delete_records({TP: 7})
     assert topic.rebuild(FIRST).commit is None
+
+
+def test_records_that_arrive_in_many_batches_are_not_compared_with_all_of_the_window_each_time(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.produce(*range(100))
+    topic.stage()
+    compared = []
+
+    def counting(rows: pa.Table) -> Iterator[places.Life]:
+        compared.append(rows.num_rows)
+        return by_life(rows)
+
+    by_life = places.by_life
+    monkeypatch.setattr(places, "by_life", counting)
+    monkeypatch.setattr(source, "_RECORDS", 4)
+    topic.rebuild(FIRST)
+    assert sum(compared) < 20 * len(topic.rows(FIRST))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from consumers.clock import ManualClock
 from consumers.config import InvalidLimits
@@ -61,6 +62,18 @@ def test_letters_of_a_while_share_one_commit(tmp_path: Path) -> None:
     step.poll()
     assert after.payloads == ["from 0", "from 1"]
     assert len(list(tmp_path.glob("*.parquet"))) == 1
+
+
+def test_a_letter_offered_again_is_found_in_rows_that_somebody_marked(tmp_path: Path) -> None:
+    for topic_id in ("old", "new"):
+        step = made(table(tmp_path, topic_id), Next())
+        step.submit(message(0, [b"x"], [0]))
+        assert step.flush(1)
+    DeltaTable(tmp_path).update({"_attempts": "1"})
+    again = made(table(tmp_path, "new"), Next())
+    again.submit(message(0, [b"x", b"y"], [0, 1]))
+    assert again.flush(1)
+    assert kept(tmp_path) == [(0, b"x"), (0, b"x"), (1, b"y")]
 
 
 def test_a_letter_offered_again_after_a_crash_is_in_the_table_once(tmp_path: Path) -> None:
