@@ -36,20 +36,37 @@ def fit_columns(table: DeltaTable, schema: pa.Schema, consumer: str | None = Non
     )
 
 
+def require_types(table: DeltaTable, schema: pa.Schema, consumer: str) -> None:
+    """Raise `StorageError` where the loaded table has another type for a column of `schema`, as after a swap.
+
+    Columns that only the table has are left to it: a member that does not know a new column yet may go on.
+    """
+    if differing := _of_other_types(_columns(table), schema):
+        raise _refusal(table, differing, consumer)
+
+
 def _require_same(table: DeltaTable, schema: pa.Schema, consumer: str | None) -> None:
     present = _columns(table)
-    differing = [
+    differing = _of_other_types(present, schema)
+    differing += [f"{name} (in the table only)" for name in present.keys() - set(schema.names)]
+    if differing:
+        raise _refusal(table, differing, consumer)
+
+
+def _of_other_types(present: dict[str, pa.DataType], schema: pa.Schema) -> list[str]:
+    return [
         f"{f.name} ({present[f.name]} in the table, {f.type} by the definition)"
         for f in schema
         if f.name in present and not _same(present[f.name], f.type)
     ]
-    differing += [f"{name} (in the table only)" for name in present.keys() - set(schema.names)]
-    if differing:
-        rebuild = f": launch the job shadow_{consumer}, then swap_{consumer}" if consumer else " under another name"
-        raise StorageError(
-            f"table {table.table_uri} does not have the definition's columns: {'; '.join(sorted(differing))}. Nothing was "
-            f"written. Change the definition back, or build the table again{rebuild}."
-        )
+
+
+def _refusal(table: DeltaTable, differing: list[str], consumer: str | None) -> StorageError:
+    rebuild = f": launch the job shadow_{consumer}, then swap_{consumer}" if consumer else " under another name"
+    return StorageError(
+        f"table {table.table_uri} does not have the definition's columns: {'; '.join(sorted(differing))}. Nothing was "
+        f"written. Change the definition back, or build the table again{rebuild}."
+    )
 
 
 def _columns(table: DeltaTable) -> dict[str, pa.DataType]:

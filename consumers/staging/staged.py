@@ -13,6 +13,7 @@ from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.errors import OwnershipLost
 from consumers.staging import positions as ids
+from consumers.staging.columns import require_types
 from consumers.staging.delta import commit, delete, open_table, transactions, while_owned
 from consumers.staging.files import NewFile
 from consumers.staging.log import StagedCommit, WindowChange
@@ -106,13 +107,15 @@ class StagedTable:
     def commit(self, files: Sequence[NewFile], batch: StagedCommit, epochs: Mapping[TopicPartition, int]) -> StagedCommit:
         """Commit `files` and move the positions from the start to the end of `batch.ranges`. Returns it with its version.
 
-        Raises `OwnershipLost`, with nothing committed, when a position or an epoch is not what the batch started from.
+        Raises, with nothing committed, `OwnershipLost` when a position or an epoch is not what the batch started from, and
+        `StorageError` when a column has another type by now.
         """
         moved = {ids.position_id(self.consumer, tp): step.end for tp, step in batch.ranges.items()}
         actions = [file.action() for file in files]
 
         def attempt() -> int:
             self.require(batch.ranges, epochs)
+            require_types(self._table, self.schema, self.consumer)
             return commit(self._table, self.schema, [WINDOW], actions, transactions(moved), batch.to_json())
 
         return self._dated(batch, while_owned(attempt))

@@ -51,7 +51,7 @@ def test_a_backfill_in_the_dialog_mends_a_damaged_window_and_leaves_the_others_a
         return {event.partition: bool(event.metadata["unchanged"].value) for event in events if "unchanged" in event.metadata}
 
     launch_backfill(page, platform.dagster.url, f"[{UNTOUCHED}...{DAMAGED}]", "staged", NAME)
-    platform.until(lambda: len(unchanged()) == 2, "both windows are built again", 180)
+    platform.until(lambda: len(unchanged()) == 2, "both windows are built again", 240)
     assert unchanged() == {UNTOUCHED: True, DAMAGED: False}
     assert rows(platform) == before
 
@@ -107,8 +107,8 @@ def whole(platform: Platform) -> bool:
 
 
 def succeeded(platform: Platform, run: str) -> None:
-    """Wait until the run has succeeded."""
-    platform.until(lambda: platform.instance.get_run_by_id(run).is_finished, "the run is over", 180)  # type: ignore[union-attr]
+    """Wait until the run is over; it has succeeded."""
+    platform.until(lambda: platform.status(run) not in UNFINISHED, "the run is over", 240)
     assert platform.status(run) == dg.DagsterRunStatus.SUCCESS
 
 

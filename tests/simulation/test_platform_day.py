@@ -16,7 +16,7 @@ from orchestration import heartbeat, mirror
 from orchestration.heartbeat import Beat
 from orchestration.sensors import keep
 from orchestration.sensors.decision import Decision, Facts
-from tests.simulation.platform_day import Platform, Produce, findings, steps
+from tests.simulation.platform_day import STEP_SECONDS, Platform, Produce, findings, steps
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 PARTITIONS = 2
@@ -51,6 +51,8 @@ def consumer(folder: Path, name: str, **changes: object) -> Consumer:
         "schema": {"a": "long"},
         "window": {"every": "hour", "first": "2026-01-01"},
         "batch": {"max_latency_seconds": 50.0},
+        # A member polls at each step of the clock, which counts as on time.
+        "membership": {"max_poll_seconds": 2 * STEP_SECONDS},
         **changes,
     }
     config = ConsumerConfig.model_validate(definition)

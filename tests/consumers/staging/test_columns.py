@@ -13,7 +13,7 @@ from consumers.errors import StorageError
 from consumers.processing.starts import Start
 from consumers.staging.delta import open_table
 from consumers.staging.local import local_dataset
-from consumers.staging.schema import DEAD_LETTERS
+from consumers.staging.schema import DEAD_LETTERS, WINDOW
 from consumers.staging.staged import StagedTable
 from tests.consumers.parts import TP, consumer
 from tests.consumers.staging.rewriting import BAD, GOOD, LATER, Ingestion, rows, table, waiting
@@ -44,6 +44,17 @@ def test_a_member_that_began_before_the_column_came_goes_on(tmp_path: Path) -> N
     StagedTable(consumer(tmp_path, schema={"a": "long", "b": "long"}), ManualClock())
     member.stage(GOOD, BAD)
     assert rows(member.consumer) == [0, 2] and waiting(member.consumer) == [1, 3]
+
+
+def test_a_member_of_the_old_types_commits_nothing_into_a_table_that_was_swapped_under_it(tmp_path: Path) -> None:
+    member = Ingestion(consumer(tmp_path))
+    member.stage(GOOD)
+    now = table(member.consumer.staged)
+    swapped = now.set_column(now.schema.get_field_index("a"), "a", now["a"].cast(pa.string()))
+    write_deltalake(member.consumer.staged, swapped, mode="overwrite", schema_mode="overwrite", partition_by=[WINDOW])
+    with pytest.raises(StorageError, match=r"a \(string in the table, int64 by the definition\)"):
+        member.stage(GOOD)
+    assert rows(member.consumer) == [0]
 
 
 @pytest.mark.parametrize(
