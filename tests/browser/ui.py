@@ -14,6 +14,12 @@ def open_asset(page: Page, url: str, *key: str) -> None:
     _soon(page.get_by_text("Definition", exact=True))
 
 
+def open_window(page: Page, url: str, window: str, *key: str) -> None:
+    """A partition of an asset, with its newest event."""
+    page.goto(f"{url}/assets/{'/'.join(key)}?view=partitions&partition={window}")
+    _soon(page.get_by_text("Latest materialization", exact=True))
+
+
 @dataclass(frozen=True)
 class Node:
     """An asset in the graph: what stands on it, and how far it is from the left."""
@@ -95,8 +101,17 @@ def switch_sensor(page: Page, url: str, sensor: str, on: bool) -> None:
 
 
 def value_of(page: Page, name: str) -> Locator:
-    """The cell beside a metadata key."""
-    return page.get_by_role("row").filter(has=page.get_by_text(name, exact=True)).get_by_role("cell").last
+    """The cell of a metadata key on an asset's page: key, time, value."""
+    return _row(page, name).get_by_role("cell").last
+
+
+def value_of_event(page: Page, name: str) -> Locator:
+    """The same where an event is shown: key, value, what can be done."""
+    return _row(page, name).get_by_role("cell").nth(1)
+
+
+def _row(page: Page, name: str) -> Locator:
+    return page.get_by_role("row").filter(has=page.get_by_text(name, exact=True))
 
 
 def _button(within: Locator, text: str) -> Locator:
