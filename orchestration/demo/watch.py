@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import yaml
 
 from consumers.config import Consumer
+from consumers.staging.log import commits
 from consumers.types import TopicPartition, Watermarks
 from orchestration.components.spark_config import SparkJobConfig
 from orchestration.components.spark_job import job_of
@@ -22,9 +23,10 @@ class Staged:
 
 
 def staged(consumer: Consumer, marks: dict[TopicPartition, Watermarks]) -> Staged:
-    """From the row counts in both logs."""
+    """From the row counts in both logs. A dead letter that was replayed is a row, too, so it counts once."""
     tables = (table_status(consumer.staged), table_status(consumer.dead_letters))
-    return Staged(sum(t.rows for t in tables if t is not None), sum(m.high - m.low for m in marks.values()))
+    resolved = sum(commit.resolved for commit in commits(consumer.staged))
+    return Staged(sum(t.rows for t in tables if t is not None) - resolved, sum(m.high - m.low for m in marks.values()))
 
 
 @dataclass(frozen=True)

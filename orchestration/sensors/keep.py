@@ -21,6 +21,7 @@ from consumers.types import Positions, TopicPartition, Watermarks
 from orchestration import completeness, heartbeat, mirror
 from orchestration.catalog import check_job_name, ingestion_job_name, ingestion_run_config
 from orchestration.local.errors import LocalError
+from orchestration.mirror_events import staged_key
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors import modes
 from orchestration.sensors.decision import Decision, Facts, Work, decide
@@ -33,15 +34,20 @@ INTERVAL_SECONDS = 15
 URGENT_PRIORITY = "10"
 SETTLED_SECONDS = 10.0
 """The checks run when no commit came for this long..."""
+TOLD_SECONDS = mirror.EVERY_SECONDS + INTERVAL_SECONDS
+"""...again when no event came for this long, because Dagster counts a check for the events before it only..."""
 CHECK_AT_LEAST_SECONDS = 600.0
-"""...or, while commits keep coming, when they last ran this long ago."""
+"""...or, while commits or events keep coming, when they last ran this long ago."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The sensor's cursor: the commit that checks were last asked for, when (seconds since the epoch), and a schedule's plan."""
+    """The sensor's cursor: the commit and the event that checks were last asked for, when (seconds since the epoch), and a
+    schedule's plan.
+    """
 
     commit_id: str = ""
+    event: int = -1
     at: float = 0.0
     plan: Plan = field(default_factory=Plan)
 
@@ -52,7 +58,7 @@ class Memory:
             raw = json.loads(cursor or "{}")
             plan = raw["plan"]
             goal = {str(tp): int(offset) for tp, offset in plan["goal"].items()}
-            return Memory(str(raw["commit_id"]), float(raw["at"]), Plan(float(plan["seen"]), goal))
+            return Memory(str(raw["commit_id"]), int(raw["event"]), float(raw["at"]), Plan(float(plan["seen"]), goal))
         except (ValueError, KeyError, TypeError, AttributeError):
             return Memory()
 
@@ -83,7 +89,7 @@ def keep_sensor(consumer: Consumer, ingestion: dg.JobDefinition, checking: Unres
         jobs=[ingestion, checking],
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING if config.autostart else dg.DefaultSensorStatus.STOPPED,
-        description=f"Keeps {config.members} members of {consumer.group} ({config.mode}) alive, mends the mirror, runs checks",
+        description=f"Keeps {config.members} in the group {consumer.group} ({config.mode}), mends the mirror, runs checks",
     )
     def keep(context: dg.SensorEvaluationContext, kafka: KafkaResource) -> dg.SensorResult:
         switched_on = context.last_sensor_start_time or 0.0
@@ -112,7 +118,7 @@ def tick(
         records = records_of(instance, consumer)
     done = [*dead, *_mirrored(instance, consumer, clock)]
     recent = recent_commits(consumer)
-    checks, memory = checks_due(consumer, recent, Memory.parse(cursor), clock)
+    checks, memory = checks_due(consumer, recent, newest_event(instance, consumer), Memory.parse(cursor), clock)
     events: tuple[dg.AssetMaterialization, ...] = ()
     try:
         client = admin(kafka.connection())
@@ -141,17 +147,34 @@ def tick(
     )
 
 
-def checks_due(consumer: Consumer, recent: list[StagedCommit], last: Memory, clock: Clock) -> tuple[list[dg.RunRequest], Memory]:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The newest event of a staged table: its number in Dagster's storage, and when it was written (seconds since the epoch)."""
+
+    number: int = -1
+    at: float = 0.0
+
+
+def newest_event(instance: dg.DagsterInstance, consumer: Consumer) -> Told:
+    """As Dagster's storage has it, whoever wrote it."""
+    found = next(iter(instance.fetch_materializations(staged_key(consumer.name), limit=1).records), None)
+    return Told(found.storage_id, found.timestamp) if found else Told()
+
+
+def checks_due(
+    consumer: Consumer, recent: list[StagedCommit], told: Told, last: Memory, clock: Clock
+) -> tuple[list[dg.RunRequest], Memory]:
     """The run of the checks, if there is something new to check, and what to remember."""
-    if not recent or recent[-1].commit_id == last.commit_id:
+    if not recent or (recent[-1].commit_id == last.commit_id and told.number <= last.event):
         return [], last
-    newest = recent[-1]
-    settled = clock.time() - newest.committed_at_ms / 1000 >= SETTLED_SECONDS
-    if not settled and clock.time() - last.at < CHECK_AT_LEAST_SECONDS:
+    newest, now = recent[-1], clock.time()
+    settled = newest.commit_id != last.commit_id and now - newest.committed_at_ms / 1000 >= SETTLED_SECONDS
+    shown = told.number > last.event and now - told.at >= TOLD_SECONDS
+    if not (settled or shown) and now - last.at < CHECK_AT_LEAST_SECONDS:
         return [], last
     job = check_job_name(consumer.name)
-    request = dg.RunRequest(run_key=f"{job}/{newest.commit_id}", job_name=job)
-    return [request], replace(last, commit_id=newest.commit_id, at=clock.time())
+    request = dg.RunRequest(run_key=f"{job}/{newest.commit_id}/{told.number}", job_name=job)
+    return [request], replace(last, commit_id=newest.commit_id, event=told.number, at=now)
 
 
 def pool_limit(consumer: Consumer) -> int:

@@ -12,7 +12,7 @@ from orchestration.mirror_events import staged_key
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors import facts, keep
 from orchestration.sensors.facts import next_offsets, total_lag
-from orchestration.sensors.keep import Memory, checks_due
+from orchestration.sensors.keep import Memory, Told, checks_due
 from tests.orchestration.staged_tables import TP, Tables, consumer_in
 
 
@@ -23,6 +23,9 @@ class Cluster:
         self.marks = marks
         self.groups = groups or {}
         self.first_young: dict[TopicPartition, int] = {}
+
+    def topics(self) -> list[str]:
+        return sorted({tp.topic for tp in self.marks})
 
     def watermarks(self, topic: str) -> dict[TopicPartition, Watermarks]:
         return self.marks
@@ -81,7 +84,7 @@ def test_without_kafka_a_tick_says_so_and_still_mends_the_mirror(
     tables = Tables(consumer)
     tables.acquire(0)
     tables.batch(0, 1, {"2024-01-01": [0]})
-    cursor = Memory(tables.batch(1, 2, {"2024-01-01": [1]}).commit_id, 0).to_json()
+    cursor = Memory(tables.batch(1, 2, {"2024-01-01": [1]}).commit_id, at=SystemClock().time()).to_json()
     result = keep.tick(instance, consumer, use(NoCluster({}), monkeypatch), cursor, SystemClock())
     assert not result.run_requests and result.skip_reason is not None
     assert "Kafka cannot be reached" in str(result.skip_reason.skip_message)
@@ -144,12 +147,29 @@ def test_checks_run_once_for_a_settled_state_and_now_and_then_under_load(consume
     newest = tables.batch(0, 1, {"2024-01-01": [0]})
     at = newest.committed_at_ms / 1000
     young, settled = ManualClock(at + 1), ManualClock(at + keep.SETTLED_SECONDS)
-    recently = Memory("earlier", at - 5)
-    assert checks_due(consumer, [newest], recently, young) == ([], recently)
-    [request], memory = checks_due(consumer, [newest], recently, settled)
+    recently = Memory("earlier", at=at - 5)
+    assert checks_due(consumer, [newest], Told(), recently, young) == ([], recently)
+    [request], memory = checks_due(consumer, [newest], Told(), recently, settled)
     assert request.job_name == "check_orders" and newest.commit_id in str(request.run_key)
-    assert checks_due(consumer, [newest], memory, settled)[0] == []
-    assert checks_due(consumer, [newest], Memory("earlier", at - keep.CHECK_AT_LEAST_SECONDS), young)[0]
+    assert checks_due(consumer, [newest], Told(), memory, settled)[0] == []
+    assert checks_due(consumer, [newest], Told(), Memory("earlier", at=at - keep.CHECK_AT_LEAST_SECONDS), young)[0]
+
+
+def test_checks_run_again_when_later_events_have_settled_since_dagster_counts_them_for_earlier_ones_only(
+    consumer: Consumer,
+) -> None:
+    tables = Tables(consumer)
+    tables.acquire(0)
+    newest = tables.batch(0, 1, {"2024-01-01": [0]})
+    clock = ManualClock(newest.committed_at_ms / 1000 + keep.SETTLED_SECONDS)
+    [first], memory = checks_due(consumer, [newest], Told(7, clock.time()), Memory(), clock)
+    told = Told(8, clock.time() + 1)
+    clock.advance(keep.TOLD_SECONDS)
+    assert checks_due(consumer, [newest], told, memory, clock) == ([], memory)
+    clock.advance(1)
+    [again], memory = checks_due(consumer, [newest], told, memory, clock)
+    assert again.run_key != first.run_key
+    assert checks_due(consumer, [newest], told, memory, clock)[0] == []
 
 
 @pytest.mark.parametrize("cursor", [None, "", "[]", "{}", "nonsense", '{"commit_id": "x"}'])
