@@ -22,13 +22,13 @@ from consumers.staging.schema import WINDOW
 from consumers.types import Positions, TopicPartition, Watermarks
 from orchestration.mirror_events import DATA_VERSION, staged_key
 
-MOST_EVENTS = 50
+MOST_EVENTS = 400
 """Windows that are told of at once..."""
 APART_SECONDS = 60.0
 """...and how long later the next; nor has a window two events in less than this."""
 EMPTY = "empty"
 """The data version of a window in which nothing happened."""
-_LOOK_AHEAD = 100
+_LOOK_AHEAD = 500
 _ROWS = "dagster/partition_row_count"
 Marks = Callable[[str, StagedCommit], dict[str, dg.MetadataValue]]
 

@@ -43,7 +43,8 @@ def find(folder: Path) -> psutil.Process | None:
     configuration = str(folder / "server.properties")
     try:
         hinted = psutil.Process(int((folder / "pid").read_text()))
-        if _is_ours(hinted, configuration):
+        # In the moment in which it becomes the broker it has no command line.
+        if not hinted.cmdline() or _is_ours(hinted, configuration):
             return hinted
     except (OSError, ValueError, psutil.Error):
         pass
@@ -89,6 +90,8 @@ def alive(process: psutil.Process) -> bool:
             return process.is_running()
         if process.ppid() == os.getpid():
             process.wait(0)
+    except psutil.TimeoutExpired:
+        return True  # some of its threads are not gone yet, and hold its ports
     except (psutil.Error, ChildProcessError):
         pass
     return False
