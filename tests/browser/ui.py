@@ -96,7 +96,9 @@ def switch_sensor(page: Page, url: str, sensor: str, on: bool) -> None:
     switch = page.locator("label", has=page.locator("input[type=checkbox]")).first
     box = switch.locator("input")
     expect(box).to_be_checked(checked=not on, timeout=PATIENCE_MILLISECONDS)
-    switch.click()
+    # The switch shows what was asked for before it is so, and leaving the page then takes the question back.
+    with page.expect_response(lambda answer: "mutation" in (answer.request.post_data or ""), timeout=PATIENCE_MILLISECONDS):
+        switch.click()
     expect(box).to_be_checked(checked=on, timeout=PATIENCE_MILLISECONDS)
 
 
