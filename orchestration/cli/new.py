@@ -38,4 +38,4 @@ def consumer(
     show(found, _out)
     shown = path.relative_to(settings.project) if path.is_relative_to(settings.project) else path
     _out.print(f"\nwrote {shown}", markup=False)
-    _out.print(f"Next: read it, `weir try {name}`, then Deployment, Reload definitions in Dagster.", markup=False)
+    _out.print(f"Next: read it, `weir try {name}`, then Deployment, Reload in Dagster.", markup=False)

@@ -1,17 +1,17 @@
 """The assets of a consumer: its staged table by window, its dead-letter table, and the topic that both come from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
 from consumers.config import Column, Consumer
-from consumers.staging.completeness import end_of, last_window
+from consumers.staging.completeness import end_of, first_window, last_window
+from consumers.staging.windows import FORMATS
 from orchestration.catalog import ingestion_job_name
 from orchestration.components.consumer_backfill import rebuildable
 from orchestration.known_topics import known_topics
 from orchestration.mirror_events import dead_letters_key, staged_key, topic_key
-from orchestration.mirror_marks import first_partition, partition_format
 
 _OWN_COLUMNS = {
     "_topic": ("string", "the topic"),
@@ -41,8 +41,8 @@ _DEAD_LETTER_COLUMNS = {
 
 def partitions(consumer: Consumer) -> dg.TimeWindowPartitionsDefinition:
     """A consumer's windows as Dagster partitions, the current, unfinished one included."""
-    every, last = consumer.config.window.every, last_window(consumer.config.window)
-    start, fmt = first_partition(consumer), partition_format(every)
+    window = consumer.config.window
+    every, start, last, fmt = window.every, first_window(window), last_window(window), FORMATS[window.every]
     end = None if last is None else datetime.fromtimestamp((end_of(last, every) or 0) / 1000, UTC)
     if every == "hour":
         return dg.HourlyPartitionsDefinition(start_date=start, end_date=end, fmt=fmt, end_offset=1)
@@ -109,13 +109,18 @@ def topic_assets(consumers: Iterable[Consumer]) -> list[dg.AssetSpec]:
         dg.AssetSpec(
             key=topic_key(topic),
             description=f"The Kafka topic {topic}, read by {', '.join(each.name for each in known)}. Observed when it moves.",
-            group_name=known[0].name,
+            group_name=_home(topic, known),
             owners=sorted({owner for each in known for owner in each.config.owners}),
             kinds={"kafka", "topic"},
             metadata={"dagster/uri": f"kafka://{topic}"},
         )
         for topic, known in sorted(readers.items())
     ]
+
+
+def _home(topic: str, readers: Sequence[Consumer]) -> str:
+    """The group that a topic is shown in: its namesake's, whoever else comes to read it."""
+    return next((each.name for each in readers if each.name == topic), readers[0].name)
 
 
 def _described(consumer: Consumer) -> str:
