@@ -15,7 +15,7 @@ from consumers.brokers.protocol import BrokerProducer, Receipt
 from consumers.errors import BrokerError, FatalError
 from consumers.processing.context import Surroundings
 from consumers.processing.strategies.protocol import Message, MessageRejected, Strategy
-from consumers.processing.strategies.step import DEFAULT, Step
+from consumers.processing.strategies.step import DEFAULT, Link
 from consumers.processing.strategies.task import places
 from consumers.types import Ranges
 
@@ -81,7 +81,7 @@ def undelivered(topic: str, ranges: Ranges, rows: int, failed: Sequence[str]) ->
     )
 
 
-class Produce(Step[Any, Any]):
+class Produce(Link[Any]):
     """Sends the rows of a payload to a topic, and passes the message on as it is, in order, when all of them are acknowledged.
 
     The payload is a `pa.RecordBatch` or `pa.Table` with a column `value`, and maybe `key`, `headers` and `timestamp` (see
@@ -149,7 +149,6 @@ class Produce(Step[Any, Any]):
         return records > self._max_records or size > self._max_bytes or len(self._sent) >= _MOST_MESSAGES
 
     def _drain(self) -> bool:
-        """Pass on what is acknowledged; whether nothing is left."""
         self._producer.poll()
         while self._sent and self._sent[0].done:
             first = self._sent[0]

@@ -1,5 +1,6 @@
 """What steps with a next one have in common: what that one refuses waits here, in order, and nothing overtakes it."""
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Generic, TypeVar
 
@@ -16,12 +17,8 @@ _PAUSE_SECONDS = 0.005
 _STRATEGY = ("submit", "poll", "flush", "discard", "close")
 
 
-class Step(Generic[T, U]):
-    """A step that makes messages of `U` from messages of `T`. Subclasses say how in `_take`, and `_finish` if they gather.
-
-    What was made is made once: a message that the next step refuses is kept and offered again, without calling anything twice.
-    While one waits, `submit` takes nothing, so that a chain of n steps holds about n messages more than its last step.
-    """
+class Link(ABC, Generic[U]):
+    """What has a next step, which `poll`, `discard` and `close` reach. Subclasses hold messages, and offer them in `_drain`."""
 
     def __init__(self, next_step: Strategy[U], around: Surroundings) -> None:
         """Raises TypeError where the next step is no strategy."""
@@ -32,20 +29,53 @@ class Step(Generic[T, U]):
             )
         self._next_step = next_step
         self._around = around
-        self._waiting: deque[Message[U]] = deque()
-        self._more = False
         self._flushing = False
         self._closed = False
 
+    @abstractmethod
+    def _drain(self) -> bool:
+        """Offer the next step what waits for nothing else; whether nothing is held any longer."""
+
+    def _forget(self) -> None:
+        """Drop what is held."""
+
+    def poll(self) -> None:
+        self._next_step.poll()
+        if self._drain() and self._flushing:
+            self._flushing = not self._next_step.flush(0)
+
+    def discard(self) -> None:
+        self._flushing = False
+        self._forget()
+        self._next_step.discard()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.discard()
+        self._next_step.close()
+
+
+class Step(Link[U], Generic[T, U]):
+    """A step that makes messages of `U` from messages of `T`. Subclasses say how in `_take`; those that gather say in `_finish`
+    how to pass on what they have, and in `_forget` how to drop it.
+
+    What was made is made once: a message that the next step refuses is kept and offered again, without calling anything twice.
+    While one waits, `submit` takes nothing, so that a chain of n steps holds about n messages more than its last step.
+    """
+
+    def __init__(self, next_step: Strategy[U], around: Surroundings) -> None:
+        super().__init__(next_step, around)
+        self._waiting: deque[Message[U]] = deque()
+        self._more = False
+
+    @abstractmethod
     def _take(self, message: Message[T]) -> None:
         """Make of the message what is to be made, and `_send` it, now or later. Nothing is waiting when this is called."""
-        raise NotImplementedError
 
     def _finish(self) -> None:
         """`_send` what waits for more."""
-
-    def _forget(self) -> None:
-        """Drop what waits for more."""
 
     def _send(self, *messages: Message[U]) -> None:
         """Hand on, each as soon as everything before it was taken."""
@@ -56,11 +86,6 @@ class Step(Generic[T, U]):
         if not self._drain():
             raise MessageRejected
         self._take(message)
-
-    def poll(self) -> None:
-        self._next_step.poll()
-        if self._drain() and self._flushing:
-            self._flushing = not self._next_step.flush(0)
 
     def flush(self, timeout: float) -> bool:
         clock = self._around.clock
@@ -83,19 +108,10 @@ class Step(Generic[T, U]):
 
     def discard(self) -> None:
         self._waiting.clear()
-        self._more = self._flushing = False
-        self._forget()
-        self._next_step.discard()
-
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self.discard()
-        self._next_step.close()
+        self._more = False
+        super().discard()
 
     def _drain(self) -> bool:
-        """Offer what waits; whether nothing waits any longer."""
         while self._waiting:
             try:
                 self._next_step.submit(self._waiting[0])
