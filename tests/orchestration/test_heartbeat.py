@@ -1,7 +1,6 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import dagster as dg
@@ -12,14 +11,9 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from consumers.clock import ManualClock
 from orchestration import heartbeat
 from orchestration.heartbeat import Pulse
+from tests.orchestration.stored import on_disk  # noqa: F401 - it is the fixture `instance`
 
 NOW = 1_700_000_000.0
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as instance:
-        yield instance
 
 
 def started(instance: dg.DagsterInstance, status: dg.DagsterRunStatus = dg.DagsterRunStatus.STARTED) -> str:

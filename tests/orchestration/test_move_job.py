@@ -1,6 +1,5 @@
 """The job that moves positions: it shows first, needs the name typed, and tells Dagster what it did."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made.catch_up()
     monkeypatch.setattr(module, "admin", lambda options: made.admin)
     return made
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def run(world: World, instance: dg.DagsterInstance, tags: Any = None, **config: Any) -> dg.ExecuteInProcessResult:

@@ -1,6 +1,5 @@
 """The job `replay_<name>`, as launched from Dagster: what the run's page and the assets say, and what it refuses."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,6 @@ from tests.consumers.parts import DAY_MS, consumer
 from tests.consumers.staging.rewriting import GOOD, Ingestion, rows, waiting
 
 EMPTY, WORSE = b"{}", b"no json"
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 @pytest.fixture

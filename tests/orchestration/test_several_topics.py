@@ -3,7 +3,6 @@
 import functools
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +113,6 @@ def _table(event: dg.AssetMaterialization, name: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def two(tmp_path: Path) -> Two:
     return Two(tmp_path)
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def test_lag_and_positions_are_those_of_all_topics(two: Two) -> None:

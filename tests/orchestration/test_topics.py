@@ -1,7 +1,6 @@
 """What the topics' sensor shows and judges, on a Kafka in memory: topics, lag, waiting records, retention, all consumers."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -63,12 +62,6 @@ class Bench:
 
 def observations(events: list[topics.AssetEvent]) -> list[dg.AssetObservation]:
     return [event for event in events if isinstance(event, dg.AssetObservation)]
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
 
 
 @pytest.fixture

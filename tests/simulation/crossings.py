@@ -6,11 +6,9 @@ At a crossing the process may die, or stop for a while, during which the rest of
 from collections.abc import Callable
 from typing import Any
 
+from tests.killing import Killed
+
 Note = Callable[[str], None]
-
-
-class Killed(BaseException):
-    """The process is gone: nothing may catch this but the simulation."""
 
 
 class Crossings:

@@ -8,7 +8,8 @@ from consumers.brokers.protocol import Partitions, RebalanceListener
 from consumers.errors import FatalError
 from consumers.processing.processor import Processor
 from consumers.types import Positions
-from tests.simulation.crossings import Crossings, Killed, shown
+from tests.killing import Killed
+from tests.simulation.crossings import Crossings, shown
 
 STOP_SECONDS = 8.0
 

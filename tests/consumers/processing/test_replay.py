@@ -17,6 +17,7 @@ from consumers.staging.log import commits
 from consumers.staging.positions import committed_positions
 from tests.consumers.parts import DAY_MS, TP, consumer
 from tests.consumers.staging.rewriting import GOOD, Ingestion, letters, rows, table, waiting
+from tests.killing import Killed
 
 EVERYTHING = Selection()
 EMPTY, WORSE = b"{}", b"no json"
@@ -114,10 +115,6 @@ def test_two_replays_at_once_stage_every_record_once(old: Consumer, new: Consume
         result = go(new)
     assert rows(new) == [0, 1, 3, 4] and waiting(new) == [2]
     assert (raced[0].fixed, result.fixed, result.already_resolved) == (4, 0, 4)
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 STEPS = {"create_write_transaction": DeltaTable, "update": DeltaTable, "delete": DeltaTable, "execute": TableMerger}

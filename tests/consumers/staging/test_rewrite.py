@@ -30,6 +30,7 @@ from tests.consumers.staging.rewriting import (
     table,
     waiting,
 )  # fmt: skip
+from tests.killing import killed
 
 
 @pytest.fixture
@@ -178,27 +179,12 @@ def test_a_record_that_has_a_row_in_another_window_is_refused(old: Consumer) -> 
         Rewriter(old, ManualClock()).rewrite(WINDOW, lambda now: replacement(as_rows(old, [GOOD])))
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("step", ["append", "_commit", "conclude", "mark"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_at_any_step_is_made_good_by_the_next_rewrite(
-    old: Consumer, monkeypatch: pytest.MonkeyPatch, step: str, when: str
-) -> None:
+def test_a_crash_at_any_step_is_made_good_by_the_next_rewrite(old: Consumer, step: str, when: str) -> None:
     Ingestion(old).stage(GOOD, BAD, GOOD)
     make = again(old, [GOOD, GOOD, BAD])  # 1 is fixed, 2 is not valid any more
-    owner = Rewriter if step == "_commit" else Resolver
-    real = getattr(owner, step)
-
-    def dying(*args: object) -> object:
-        if when == "after":
-            real(*args)
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(owner, step, dying)
+    with killed(Rewriter if step == "_commit" else Resolver, step, when):
         Rewriter(old, ManualClock(1000)).rewrite(WINDOW, make)
     Rewriter(old, ManualClock(1000 + LEFT_BEHIND_SECONDS)).rewrite(WINDOW, make)
     assert rows(old) == [0, 1]

@@ -14,12 +14,7 @@ from consumers.processing.backfill.window import Backfill, Choices
 from consumers.staging.resolve import Resolver
 from consumers.staging.rewrite import Rewriter, Snapshot
 from tests.consumers.processing.backfill.topic import FIRST, Topic
-
-LENIENT, STRICT = {"a": "long"}, {"a": {"type": "long", "nullable": False}}
-
-
-class Killed(BaseException):
-    """The process ended here."""
+from tests.killing import killed
 
 
 @pytest.fixture
@@ -99,18 +94,8 @@ STEPS = [
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(("kind", "step"), STEPS, ids=lambda each: getattr(each, "__name__", each))
-def test_a_backfill_killed_at_any_step_is_finished_by_the_next(
-    topic: Topic, kind: type, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = getattr(kind, step)
-
-    def killed(*arguments: Any) -> Any:
-        if moment == "after":
-            original(*arguments)
-        raise Killed
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(kind, step, killed)
+def test_a_backfill_killed_at_any_step_is_finished_by_the_next(topic: Topic, kind: type, step: str, moment: str) -> None:
+    with killed(kind, step, moment):
         topic.rebuild(FIRST)
     topic.clock.advance(3600)
     topic.rebuild(FIRST)

@@ -17,13 +17,10 @@ from consumers.staging.positions import committed_positions
 from consumers.staging.resolve import Resolver
 from tests.consumers.parts import TP
 from tests.consumers.processing.backfill.topic import FIRST, SECOND, Topic
+from tests.killing import killed
 
 TEXT = {"a": "string", "b": "long"}
 RAW = b'{"a": 1, "b": "2013-01-02T03:00:00Z"}'
-
-
-class Killed(BaseException):
-    """The process ended here."""
 
 
 def shadow_of(topic: Topic, first: str = "", last: str = "", id_: str = "x", **choices: Any) -> Shadow:
@@ -150,19 +147,10 @@ def test_a_shadow_whose_name_begins_like_anothers_is_no_part_of_its_swap(topic: 
     "schema", [{"a": {"type": "long", "nullable": False}, "b": "long"}, {"a": {"type": "double", "nullable": False}}]
 )
 @pytest.mark.parametrize("step", ["append", "conclude", "mark"])
-def test_a_swap_killed_on_its_way_is_finished_by_the_next(
-    topic: Topic, schema: Any, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_swap_killed_on_its_way_is_finished_by_the_next(topic: Topic, schema: Any, step: str) -> None:
     topic.defined(schema=schema)
     shadow = shadow_of(topic)
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        original = getattr(Resolver, step)
-
-        def killed(*arguments: Any) -> None:
-            original(*arguments)
-            raise Killed
-
-        patched.setattr(Resolver, step, killed)
+    with killed(Resolver, step):
         list(swap(shadow, topic.clock, "ann"))
     topic.clock.advance(3600)
     list(swap(shadow, topic.clock, "ann"))
