@@ -1,7 +1,7 @@
 """The consumers of this project, read from their YAML files without building any Dagster definitions.
 
 The commands need them in milliseconds, and the component uses the same reading, so that both accept and refuse the same files.
-Imports nothing of `dagster` itself.
+Imports nothing of `dagster` itself, unless a definition has a cron line to be read.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from dagster_shared.yaml_utils import parse_yamls_with_source_position
 from dagster_shared.yaml_utils.source_position import SourcePositionTree, ValueAndSourcePositionTree
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
 from consumers.config import Consumer, ConsumerConfig, Split
 from consumers.errors import ConfigError
@@ -23,6 +23,8 @@ from orchestration.settings import Settings
 COMPONENT_TYPE = "orchestration.components.KafkaConsumer"
 CONSUMER_TAG = "weir/consumer"
 """The tag of every ingestion run: its consumer's name."""
+KILL_AFTER_SECONDS = 120
+"""How much longer than a member's own limit a run may live before run monitoring ends it."""
 _ENV = re.compile(r"\{\{\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 
@@ -33,6 +35,17 @@ class ConsumerAttributes(ConsumerConfig):
     @classmethod
     def _fill_in_environment(cls, value: Any) -> Any:
         return _filled(value)
+
+    @field_validator("schedule")
+    @classmethod
+    def _cron_line(cls, schedule: str | None) -> str | None:
+        if schedule is not None:
+            # Dagster's own reading, which the sensor goes by; only a definition with a schedule has to wait for its import.
+            from dagster._utils.schedules import is_valid_cron_string
+
+            if not is_valid_cron_string(schedule):
+                raise ValueError(f"'{schedule}' is no cron line of five parts, such as '0 * * * *'")
+        return schedule
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from consumers.processing.backfill.window import Made, Rebuilt
 from consumers.staging.log import StagedCommit, commits
 from consumers.types import OffsetRange, TopicPartition
 from orchestration import completeness
-from orchestration.mirror_events import DATA_VERSION, SMALL_FILE_BYTES, Held, data_version, staged_key, table, window_event
+from orchestration.mirror_events import DATA_VERSION, SMALL_FILE_BYTES, Held, staged_key, table, window_event
 
 _SINCE_LAST = ("rows", "bytes", "files", "commits", "dead_letters", "skipped_offsets")
 """Numbers of a window's event that count what came since the event before: nothing, where nothing changed."""
@@ -50,12 +50,15 @@ def _unchanged(instance: dg.DagsterInstance, consumer: Consumer, window: str) ->
     if last is not None:
         nothing = {name: dg.MetadataValue.int(0) for name in _SINCE_LAST if name in last.metadata}
         return last._replace(metadata={**last.metadata, **nothing})
-    newest = next((commit for commit in reversed(commits(consumer.staged)) if window in commit.windows), None)
+    # Dagster knows nothing of the window: this event stands for all of its commits, as the mirror's would.
+    log = [commit for commit in commits(consumer.staged) if window in commit.windows]
+    if log:
+        return window_event(consumer.name, log, window, completeness=completeness.marks(instance, consumer)(window, log[-1]))
     return dg.AssetMaterialization(
         asset_key=staged_key(consumer.name),
         partition=window,
         metadata={"window": window},
-        tags={DATA_VERSION: completeness.EMPTY if newest is None else data_version(newest)},
+        tags={DATA_VERSION: completeness.EMPTY},
     )
 
 

@@ -4,7 +4,7 @@ The Delta log is the truth, so most differences can be mended without asking any
 with what to do. Comparing is pure; `Repairer` looks, and acts.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +25,7 @@ from orchestration.mirror_events import data_version
 
 Kind = Literal["kafka", "position", "group", "events", "leftover"]
 _NAMED = 5
+_ACCEPT = "set `on_data_loss: record`, reload, and set it back once a run has gone on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def position_differences(
                 topic,
                 "the topic was deleted and created again: the positions belong to the old one. What is staged is safe.",
                 False,
-                "If that was meant, let one run go by with `on_data_loss: record`; then set it back.",
+                f"If that was meant, {_ACCEPT}.",
             )
         ]
     found = []
@@ -122,19 +123,30 @@ def named(parts: Sequence[str]) -> str:
 
 
 def _lost(tp: TopicPartition, what: str) -> Difference:
-    action = "Find out whether the records still exist; to accept the loss, let one run go by with `on_data_loss: record`."
+    action = f"Find out whether the records still exist; to accept the loss, {_ACCEPT}."
     return Difference("position", str(tp), f"{what}. What is staged is safe.", False, action)
 
 
 class Repairer:
     """Looks at one consumer, and mends what is safe to mend."""
 
-    def __init__(self, instance: dg.DagsterInstance, consumer: Consumer, admin: BrokerAdmin | WeirError, clock: Clock) -> None:
-        """`admin` may be the reason why Kafka cannot be asked; the rest is compared all the same."""
+    def __init__(
+        self,
+        instance: dg.DagsterInstance,
+        consumer: Consumer,
+        admin: BrokerAdmin | WeirError,
+        clock: Clock,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> None:
+        """`admin` may be the reason why Kafka cannot be asked; the rest is compared all the same.
+
+        `progress` is told how many of how many events are written, which is the part of mending that takes long.
+        """
         self._instance = instance
         self._consumer = consumer
         self._admin = admin
         self._clock = clock
+        self._progress = progress
 
     def look(self, events: bool = True) -> list[Difference]:
         """Everything that differs. Without `events` Dagster's are not compared, which is the part that takes long."""
@@ -201,7 +213,9 @@ class Repairer:
 
     def _mend_events(self, events: Sequence[Difference], seconds: float | None) -> list[Outcome]:
         write = self._instance.report_runless_asset_event
-        done = mirror.catch_up(self._instance, self._consumer, write, self._clock, seconds=seconds, full=True)
+        done = mirror.catch_up(
+            self._instance, self._consumer, write, self._clock, seconds=seconds, full=True, progress=self._progress
+        )
         said = f"{done.events:,} events were written"
         if done.again_in is not None:
             # Whoever makes the next pass, a member or the sensor that keeps them, goes on with it.

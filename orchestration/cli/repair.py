@@ -19,6 +19,24 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 _out = Console(highlight=False, soft_wrap=True)
 _MINUTES = 3
+TELL_SECONDS = 5.0
+"""How far the lines are apart that say how far it is."""
+
+
+class Progress:
+    """How far a consumer's events are, in a line every few seconds; what is done sooner than that needs none."""
+
+    def __init__(self, name: str, clock: "Clock") -> None:
+        self._name = name
+        self._clock = clock
+        self._told = clock.monotonic()
+
+    def tell(self, done: int, of: int) -> None:
+        """So many of so many events are written."""
+        now = self._clock.monotonic()
+        if now - self._told >= TELL_SECONDS:
+            self._told = now
+            _out.print(f"{self._name}: {done:,} of {of:,} events written")
 
 
 @app.command()
@@ -42,7 +60,7 @@ def repair(
     admin = _admin(settings)
     with DagsterInstance.from_config(home) as instance:
         for each in [name] if name else known:
-            repairer = Repairer(instance, known[each], admin, clock)
+            repairer = Repairer(instance, known[each], admin, clock, Progress(each, clock).tell)
             left += _show_only(each, repairer) if dry_run else _mend(each, repairer, clock)
     if left:
         raise typer.Exit(1)

@@ -15,15 +15,12 @@ from consumers.monitoring.totals import Totals
 from consumers.processing.ingest import IngestResult, ingest
 from consumers.staging.log import StagedCommit
 from orchestration import mirror
-from orchestration.catalog import CONSUMER_TAG, ingestion_job_name, ingestion_op_name
+from orchestration.catalog import CONSUMER_TAG, KILL_AFTER_SECONDS, ingestion_job_name, ingestion_op_name
 from orchestration.components.consumer_member import run_member
 from orchestration.heartbeat import Pulse
 from orchestration.mirror_events import Event
 from orchestration.monitoring import run_metadata
 from orchestration.resources.kafka import KafkaResource
-
-KILL_AFTER_SECONDS = 120
-"""How much longer than a member's own limit a run may live before run monitoring ends it."""
 
 
 class IngestConfig(dg.Config):

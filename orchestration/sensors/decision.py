@@ -1,5 +1,6 @@
 """What the sensor of a consumer decides. Pure: numbers in, run keys and a sentence out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,6 +8,8 @@ FIRST_PAUSE_SECONDS = 15.0
 LONGEST_PAUSE_SECONDS = 300.0
 HANDOVER_SECONDS = 60.0
 """How long before a member leaves its successor is asked for at least, which needs some of that to start and to join."""
+JOINED_SECONDS = 30.0
+"""How long a member has worked when it is sure to read its share, so that another one may go for it."""
 SLOW_SECONDS = 20.0
 """How long a run may be queued or starting before the tick says why."""
 
@@ -17,7 +20,8 @@ State = Literal["queued", "starting", "working", "ending"]
 class Member:
     """A run that is not over. `seconds` ago it was queued or started; in `leaves_in` seconds it hands over, if that is known.
 
-    `ours`: the sensor started it. `told`: it was told to leave.
+    `ours`: the sensor started it. `told`: it was told to leave. `outdated`: it would work for longer than the definition allows
+    by now.
     """
 
     run: str
@@ -26,6 +30,7 @@ class Member:
     leaves_in: float | None = None
     ours: bool = True
     told: bool = False
+    outdated: bool = False
 
     @property
     def leaving(self) -> bool:
@@ -64,11 +69,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The keys of the runs to ask for, the runs to tell to leave, and why."""
+    """The keys of the runs to ask for, why, the runs to tell to leave, and what to tell them."""
 
     run_keys: tuple[str, ...]
     reason: str
     leave: tuple[str, ...] = ()
+    why: str = ""
 
 
 def handover(max_run_seconds: float, slowest_start: float = 0.0) -> float:
@@ -93,10 +99,11 @@ def decide(consumer: str, facts: Facts) -> Decision:
     state = _state(facts)
     staying = [member for member in facts.members if not member.leaving]
     if surplus := _surplus(staying, facts.wanted):
-        return Decision((), f"{state}: {len(surplus)} told to leave, {facts.wanted} are wanted", surplus)
+        return _told(state, surplus, f"{facts.wanted} are wanted")
     missing = facts.wanted - len(staying)
     if missing <= 0:
-        return Decision((), state)
+        late = _outdated(facts.members, facts.wanted)
+        return _told(state, late, "max_run_seconds was lowered, and others work in their place") if late else Decision((), state)
     if why_not := _why_not(facts):
         return Decision((), f"{state}: {why_not}")
     after = facts.newest_run or "none"
@@ -126,6 +133,18 @@ def _surplus(staying: list[Member], wanted: int) -> tuple[str, ...]:
     order: dict[State, int] = {"queued": 0, "starting": 1, "working": 2, "ending": 3}
     ours = sorted((member for member in staying if member.ours), key=lambda member: (order[member.state], -member.seconds))
     return tuple(member.run for member in ours[: max(0, len(ours) - wanted)])
+
+
+def _outdated(members: Sequence[Member], wanted: int) -> tuple[str, ...]:
+    """The sensor's own runs that go on for longer than is allowed by now: those that others have come for, oldest first."""
+    joined = sum(not member.leaving and member.state == "working" and member.seconds >= JOINED_SECONDS for member in members)
+    late = [member for member in members if member.outdated and member.leaving and member.ours and not member.told]
+    late.sort(key=lambda member: -member.seconds)
+    return tuple(member.run for member in late[: max(0, joined + len(late) - wanted)])
+
+
+def _told(state: str, leave: tuple[str, ...], why: str) -> Decision:
+    return Decision((), f"{state}: {len(leave)} told to leave, {why}", leave, why)
 
 
 def _state(facts: Facts) -> str:

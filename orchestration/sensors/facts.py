@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from consumers.brokers.admin import KafkaAdmin
 from consumers.brokers.options import KafkaOptions
 from consumers.config import Consumer
-from consumers.staging.log import StagedCommit, commits
+from consumers.staging.log import StagedCommit, latest
 from consumers.staging.positions import committed_positions
 from consumers.types import TopicPartition, Watermarks
 
@@ -76,5 +76,4 @@ def recent_commits(consumer: Consumer) -> list[StagedCommit]:
     """The last commits of the table, oldest first; none where there is no table yet."""
     if not DeltaTable.is_deltatable(str(consumer.staged)):
         return []
-    table = DeltaTable(consumer.staged)
-    return commits(table, max(-1, table.version() - _RECENT_COMMITS))
+    return latest(DeltaTable(consumer.staged), _RECENT_COMMITS)

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.tags import PRIORITY_TAG
-from dagster._utils.schedules import is_valid_cron_string
 
 from consumers.clock import Clock, SystemClock
 from consumers.config import Consumer
@@ -77,12 +76,8 @@ class Seen:
 
 
 def keep_sensor(consumer: Consumer, ingestion: dg.JobDefinition, checking: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
-    """The sensor `keep_<name>`. Raises DagsterInvalidDefinitionError for a schedule that is no cron line."""
+    """The sensor `keep_<name>`."""
     config = consumer.config
-    if config.schedule is not None and not is_valid_cron_string(config.schedule):
-        raise dg.DagsterInvalidDefinitionError(
-            f"consumer {consumer.name}: schedule: '{config.schedule}' is no cron line of five parts, such as '0 * * * *'"
-        )
 
     @dg.sensor(
         name=f"keep_{consumer.name}",
@@ -133,12 +128,13 @@ def tick(
     except (BrokerError, LocalError) as error:
         decision = Decision((), f"Kafka cannot be reached: {error}")
     for run in decision.leave:
-        heartbeat.tell_to_leave(instance, run, f"{consumer.config.members} members are wanted, and there are more")
-    if decision.run_keys and urgent(instance, consumer.name):
+        heartbeat.tell_to_leave(instance, run, decision.why)
+    first = bool(decision.run_keys) and urgent(instance, consumer.name)
+    if first:
         done.append("they go first, because the topic's retention is about to take what waits")
     reason = "; ".join([decision.reason, *done])
     say(reason)
-    requests = [*(_member(instance, consumer, key) for key in decision.run_keys), *checks]
+    requests = [*(_member(consumer, key, first) for key in decision.run_keys), *checks]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else dg.SkipReason(reason),
@@ -244,10 +240,10 @@ def _work(consumer: Consumer, seen: Seen, plan: Plan, clock: Clock) -> tuple[Pla
     return plan, modes.on_lag(config.on_lag, lag, overdue)
 
 
-def _member(instance: dg.DagsterInstance, consumer: Consumer, key: str) -> dg.RunRequest:
+def _member(consumer: Consumer, key: str, first: bool) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=key,
         job_name=ingestion_job_name(consumer.name),
         run_config=ingestion_run_config(consumer.name, until_caught_up=consumer.config.mode != "continuous"),
-        tags={PRIORITY_TAG: URGENT_PRIORITY} if urgent(instance, consumer.name) else None,
+        tags={PRIORITY_TAG: URGENT_PRIORITY} if first else None,
     )

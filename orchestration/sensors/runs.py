@@ -1,5 +1,5 @@
 """The runs of a consumer's ingestion job as its sensor sees them: members, failures in a row, an error that waits for a person,
-and runs that are dead although Dagster does not know. Knows nothing of Kafka or tables.
+and runs that are dead although Dagster does not know. Knows nothing of Kafka, and of the table what `losses` says.
 """
 
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.tags import SENSOR_NAME_TAG
+from dagster._core.storage.tags import MAX_RUNTIME_SECONDS_TAG, SENSOR_NAME_TAG
 
 from consumers.clock import Clock
 from consumers.config import Consumer
 from orchestration import heartbeat
-from orchestration.catalog import CONSUMER_TAG, ingestion_job_name, ingestion_op_name
+from orchestration.catalog import CONSUMER_TAG, KILL_AFTER_SECONDS, ingestion_job_name, ingestion_op_name
 from orchestration.sensors.decision import Member, State, handover
+from orchestration.sensors.losses import accepted
 
 _STATES: dict[dg.DagsterRunStatus, State] = {
     dg.DagsterRunStatus.QUEUED: "queued",
@@ -43,7 +44,8 @@ class Failure:
 class Runs:
     """The consumer's runs: those that are not over, the newest one's id, the failures since a run that did something.
 
-    `paused` is the error of a run, failed since the sensor was switched on, that only a person can decide about.
+    `paused` is the error of a run, failed since the sensor was switched on, that only a person can decide about, and that nobody
+    has decided about yet.
     """
 
     members: tuple[Member, ...]
@@ -176,17 +178,26 @@ def _member(consumer: Consumer, record: dg.RunRecord, told: bool, slowest_start:
     state = _STATES[run.status]
     since = record.start_time if state == "working" else None
     seconds = max(0.0, clock.time() - (since or record.create_timestamp.timestamp()))
-    limit = _max_seconds(consumer, run)
+    own, allowed = _own_limit(consumer, run), _chosen_limit(consumer, run) or float(consumer.config.max_run_seconds)
+    limit = min(own, allowed)
     leaves_in = limit - handover(limit, slowest_start) - seconds if state == "working" else None
-    return Member(run.run_id, state, seconds, leaves_in, SENSOR_NAME_TAG in run.tags, told)
+    return Member(run.run_id, state, seconds, leaves_in, SENSOR_NAME_TAG in run.tags, told, outdated=own > allowed)
 
 
-def _max_seconds(consumer: Consumer, run: dg.DagsterRun) -> float:
-    """How long a run may work: what its launch config says, else the definition."""
+def _own_limit(consumer: Consumer, run: dg.DagsterRun) -> float:
+    """After how many seconds a run ends by itself: what it was launched with, else the definition that it was started by."""
+    if chosen := _chosen_limit(consumer, run):
+        return chosen
+    killed_after = run.tags.get(MAX_RUNTIME_SECONDS_TAG, "")
+    return float(int(killed_after) - KILL_AFTER_SECONDS if killed_after.isdecimal() else consumer.config.max_run_seconds)
+
+
+def _chosen_limit(consumer: Consumer, run: dg.DagsterRun) -> float:
+    """How long a run may work by its launch config; 0 where that says nothing."""
     config: Any = run.run_config
     for key in ("ops", ingestion_op_name(consumer.name), "config", "max_seconds"):
         config = config.get(key) if isinstance(config, Mapping) else None
-    return float(config or consumer.config.max_run_seconds)
+    return float(config or 0)
 
 
 def _failed_in_row(recent: Sequence[dg.RunRecord], working: frozenset[str]) -> list[dg.RunRecord]:
@@ -204,10 +215,15 @@ def _failed_in_row(recent: Sequence[dg.RunRecord], working: frozenset[str]) -> l
 
 def _paused(instance: dg.DagsterInstance, consumer: Consumer, recent: Sequence[dg.RunRecord], switched_on: float) -> str:
     """Whatever other members did since: what made one stop for a person would make its successor stop, too."""
-    waits = {"InvalidLimit"} | ({"DataLoss"} if consumer.config.on_data_loss == "fail" else set())
-    failed = [record for record in recent if record.dagster_run.status == dg.DagsterRunStatus.FAILURE]
-    failures = (_failure(instance, record.dagster_run.run_id) for record in failed if _ended(record) > switched_on)
-    return next((failure.message for failure in failures if failure.kind in waits), "")
+    for record in recent:
+        run, ended = record.dagster_run, _ended(record)
+        if run.status != dg.DagsterRunStatus.FAILURE or ended <= switched_on:
+            continue
+        failure = _failure(instance, run.run_id)
+        lost = failure.kind == "DataLoss" and consumer.config.on_data_loss == "fail"
+        if failure.kind == "InvalidLimit" or (lost and not accepted(instance, consumer, run, ended, failure.message)):
+            return failure.message
+    return ""
 
 
 def _ended(record: dg.RunRecord) -> float:

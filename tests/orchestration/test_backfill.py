@@ -1,5 +1,6 @@
 """Staged windows materialized: an event for each, those that fail alone fail, and the mirror takes them for its own."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from orchestration.components.consumer_assets import consumer_assets, partitions
 from orchestration.components.consumer_backfill import RebuildConfig, choices_of
 from orchestration.mirror_events import DATA_VERSION, staged_key
 from orchestration.resources.kafka import KafkaResource
+from orchestration.sensors.repair import suspicion
 from tests.consumers.parts import TP
 from tests.consumers.processing.backfill.topic import FIRST, SECOND, THIRD, Topic
 
@@ -96,6 +98,21 @@ def test_an_unchanged_window_says_so_and_keeps_its_data_version(staged: Staged) 
     assert staged.versions() == before
     found = staged.events()[FIRST]
     assert (found.metadata["unchanged"].value, found.metadata["rows"].value) == (True, 0)
+
+
+def test_an_unchanged_window_that_dagster_knows_nothing_of_has_an_event_of_its_commits(staged: Staged) -> None:
+    before = staged.events()[FIRST]
+    staged.instance.wipe_assets([KEY])
+    assert staged.materialize(FIRST, FIRST).success
+    now, _ = suspicion(staged.instance, staged.topic.consumer, None)
+    assert suspicion(staged.instance, staged.topic.consumer, replace(now, event=-1))[1] == "", "nobody reported it by hand"
+    found = staged.events()[FIRST]
+    assert found.metadata["unchanged"].value is True
+    for name in ("commit_id", "delta_version", "rows", "ranges"):
+        assert found.metadata[name] == before.metadata[name]
+    mirror.distrust(staged.instance, staged.topic.consumer)
+    behind = mirror.compare(staged.instance, staged.topic.consumer, SystemClock())
+    assert {each.part for each in behind} == {SECOND, THIRD}
 
 
 def test_windows_that_fail_alone_fail_and_the_others_are_materialized(staged: Staged) -> None:

@@ -73,6 +73,18 @@ def test_the_projects_own_consumers_can_be_read() -> None:
         ("topic: orders", "topic: orders\n  where: {column: id, in: ['1']}", 5, "where: '1' is no value of 'id', a long"),
         ("topic: orders", "topic: orders\n  where: {column: id}", 5, "where: one of in and not_in"),
         ("topic: orders", "topic: orders\n  transform: f", 5, "transform: function: 'f' is no dotted path to a function"),
+        (
+            "topic: orders",
+            "topic: orders\n  mode: scheduled\n  schedule: nightly",
+            6,
+            "schedule: 'nightly' is no cron line of five parts",
+        ),
+        (
+            "topic: orders",
+            "topic: orders\n  mode: scheduled\n  schedule: 0 0 30 2 *",
+            6,
+            "schedule: '0 0 30 2 *' is no cron line",
+        ),
         ("topic: orders", "topic: '{{ env.WEIR_TEST_UNSET }}'", 3, "the environment variable WEIR_TEST_UNSET is not set"),
     ],
 )

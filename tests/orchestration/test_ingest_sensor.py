@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import dagster as dg
@@ -14,6 +14,7 @@ from orchestration.sensors import facts, keep
 from orchestration.sensors.facts import next_offsets, total_lag
 from orchestration.sensors.keep import Memory, Told, checks_due
 from tests.orchestration.staged_tables import TP, Tables, consumer_in
+from tests.orchestration.stored import on_disk  # noqa: F401 - it is the fixture `instance`
 
 
 class Cluster:
@@ -43,17 +44,6 @@ class Cluster:
 class NoCluster(Cluster):
     def watermarks(self, topic: str) -> dict[TopicPartition, Watermarks]:
         raise BrokerError("Kafka at localhost:1 did not tell topic 'orders': timed out")
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as instance:
-        yield instance
-
-
-@pytest.fixture
-def consumer(tmp_path: Path) -> Consumer:
-    return consumer_in(tmp_path, members=2)
 
 
 def use(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> KafkaResource:
@@ -132,13 +122,6 @@ def test_a_scheduled_consumer_remembers_its_plan_from_tick_to_tick(
     assert "waiting for 2023-11-15 03:00 UTC" in str(first.skip_reason)
     clock.advance(86_400)
     assert len(keep.tick(instance, nightly, kafka, first.cursor, clock).run_requests or []) == 1
-
-
-def test_a_schedule_that_is_no_cron_line_is_refused(tmp_path: Path) -> None:
-    wrong = consumer_in(tmp_path, mode="scheduled", schedule="nightly")
-    job = dg.GraphDefinition(name="ingest_orders").to_job()
-    with pytest.raises(dg.DagsterInvalidDefinitionError, match="'nightly' is no cron line"):
-        keep.keep_sensor(wrong, job, dg.define_asset_job("check_orders"))
 
 
 def test_checks_run_once_for_a_settled_state_and_now_and_then_under_load(consumer: Consumer) -> None:

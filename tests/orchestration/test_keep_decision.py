@@ -85,9 +85,36 @@ def test_members_that_hand_over_do_so_without_a_successor_when_there_is_nothing_
 def test_fewer_members_wanted_means_that_some_are_told_to_leave_those_that_have_not_begun_first() -> None:
     queued = member("r4", state="queued", leaves_in=None)
     fewer = decide("orders", replace(RUNNING, members=(ONE, TWO, THREE, queued)))
-    assert fewer.leave == ("r4", "r1") and "2 told to leave, 2 are wanted" in fewer.reason
+    assert fewer.leave == ("r4", "r1") and "2 told to leave, 2 are wanted" in fewer.reason and fewer.why == "2 are wanted"
     told = (replace(ONE, told=True), TWO, THREE, replace(queued, told=True))
     assert decide("orders", replace(RUNNING, members=told)).leave == ()
+
+
+OLD, OLDER = member("r1", outdated=True, leaves_in=-5.0), member("r0", outdated=True, leaves_in=-5.0, seconds=900.0)
+FRESH, JOINED = member("r3", seconds=29.0), member("r4", seconds=30.0)
+
+
+def test_a_member_that_works_for_longer_than_is_allowed_by_now_leaves_once_its_successor_has_joined() -> None:
+    alone = decide("orders", replace(RUNNING, wanted=1, members=(OLD,)))
+    assert len(alone.run_keys) == 1 and alone.leave == ()
+    for coming in (member("r3", state="queued", leaves_in=None), member("r3", state="starting", leaves_in=None), FRESH):
+        assert decide("orders", replace(RUNNING, wanted=1, members=(OLD, coming))).leave == ()
+    joined = decide("orders", replace(RUNNING, wanted=1, members=(OLD, JOINED)))
+    assert joined.leave == ("r1",) and "1 told to leave, max_run_seconds was lowered" in joined.reason
+    assert joined.why.startswith("max_run_seconds was lowered")
+    assert decide("orders", replace(RUNNING, wanted=1, members=(replace(OLD, told=True), JOINED))).leave == ()
+
+
+def test_of_several_such_members_no_more_leave_than_others_have_come_for() -> None:
+    assert decide("orders", replace(RUNNING, members=(OLD, OLDER, JOINED, FRESH))).leave == ("r0",)
+    assert decide("orders", replace(RUNNING, members=(OLD, replace(OLDER, told=True), JOINED, FRESH))).leave == ()
+    assert decide("orders", replace(RUNNING, members=(OLD, replace(OLDER, told=True), JOINED, JOINED))).leave == ("r1",)
+
+
+def test_a_member_that_hands_over_at_its_own_time_is_not_told_to_leave() -> None:
+    assert decide("orders", replace(RUNNING, wanted=1, members=(member("r1", leaves_in=-5.0), JOINED))).leave == ()
+    by_hand = replace(OLD, ours=False)
+    assert decide("orders", replace(RUNNING, wanted=1, members=(by_hand, JOINED))).leave == ()
 
 
 def test_a_run_that_an_operator_started_is_a_member_but_never_told_to_leave() -> None:

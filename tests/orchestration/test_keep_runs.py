@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -9,24 +9,16 @@ from dagster._core.storage.tags import SENSOR_NAME_TAG
 from consumers.clock import Clock, ManualClock, SystemClock
 from consumers.config import Consumer
 from consumers.errors import DataLoss, InvalidLimit
+from consumers.types import OffsetRange, TopicPartition
 from orchestration import heartbeat
-from orchestration.catalog import CONSUMER_TAG, ingestion_run_config
+from orchestration.catalog import CONSUMER_TAG, KILL_AFTER_SECONDS, ingestion_run_config
 from orchestration.heartbeat import Beat
+from orchestration.sensors.losses import ACCEPTED_TAG
 from orchestration.sensors.runs import Runs, blocked, end_dead, records_of, runs_of
-from tests.orchestration.staged_tables import consumer_in
+from tests.orchestration.staged_tables import Tables, consumer_in
+from tests.orchestration.stored import on_disk  # noqa: F401 - it is the fixture `instance`
 
 LIMIT = heartbeat.dead_after(10.0)
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as instance:
-        yield instance
-
-
-@pytest.fixture
-def consumer(tmp_path: Path) -> Consumer:
-    return consumer_in(tmp_path, members=2)
 
 
 def run(
@@ -104,6 +96,27 @@ def test_a_member_hands_over_before_the_end_of_its_own_time(instance: dg.Dagster
     assert short.leaves_in is not None and short.leaves_in <= 10
 
 
+@pytest.mark.parametrize(
+    ("started_with", "leaves_within", "outdated"),
+    [(3600, (1600, 1740), True), (1800, (1600, 1740), False), (900, (700, 840), False)],
+)
+def test_a_member_keeps_the_time_that_it_was_started_with_unless_less_is_allowed_by_now(
+    instance: dg.DagsterInstance, consumer: Consumer, started_with: int, leaves_within: tuple[int, int], outdated: bool
+) -> None:
+    run(instance, dg.DagsterRunStatus.STARTED, tags={"dagster/max_runtime": str(started_with + KILL_AFTER_SECONDS)})
+    [member] = seen(instance, consumer).members
+    least, most = leaves_within
+    assert member.leaves_in is not None and least < member.leaves_in <= most
+    assert member.outdated is outdated
+
+
+def test_a_run_whose_time_was_chosen_at_its_launch_is_never_outdated(instance: dg.DagsterInstance, consumer: Consumer) -> None:
+    longer = ingestion_run_config("orders", False, max_seconds=7200)
+    run(instance, dg.DagsterRunStatus.STARTED, config=longer, tags={"dagster/max_runtime": "1920"})
+    [member] = seen(instance, consumer).members
+    assert not member.outdated and member.leaves_in is not None and member.leaves_in > 1800
+
+
 def test_a_member_hands_over_earlier_where_runs_start_slowly(instance: dg.DagsterInstance, consumer: Consumer) -> None:
     slow = run(instance, dg.DagsterRunStatus.NOT_STARTED)
     report(instance, slow, dg.DagsterEventType.RUN_START, after=100.0)
@@ -151,6 +164,39 @@ def test_what_a_person_has_to_decide_pauses_the_consumer_until_the_sensor_is_swi
 def test_a_loss_that_the_definition_accepts_by_now_pauses_nothing(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     failed(instance, DataLoss("offsets 3 to 7 are gone"))
     assert seen(instance, consumer_in(tmp_path, on_data_loss="record")).paused == ""
+
+
+LOST = DataLoss("orders/0: the topic's retention has taken records: offsets 3 to 7 (5 records at most).")
+
+
+def test_a_loss_that_was_accepted_since_pauses_nothing_although_the_next_one_may_not_be(
+    instance: dg.DagsterInstance, consumer: Consumer
+) -> None:
+    tables = Tables(consumer)
+    tables.acquire(0)
+    first = failed(instance, LOST)
+    assert "offsets 3 to 7" in seen(instance, consumer).paused
+    taken = tables.acquire(8, lost=OffsetRange(3, 8))
+    tables.batch(8, 9, {"2024-01-01": [8]})
+    assert seen(instance, consumer).paused == ""
+    record = instance.get_run_record_by_id(first)
+    assert record is not None and record.dagster_run.tags[ACCEPTED_TAG] == str(taken.version)
+    failed(instance, LOST)
+    assert "offsets 3 to 7" in seen(instance, consumer).paused
+
+
+def test_a_loss_is_not_accepted_by_what_happens_in_other_partitions(instance: dg.DagsterInstance, consumer: Consumer) -> None:
+    failed(instance, LOST)
+    other = Tables(consumer, tp=TopicPartition("orders", 1))
+    other.acquire(5, lost=OffsetRange(3, 5))
+    other.batch(5, 6, {"2024-01-01": [5]})
+    assert "offsets 3 to 7" in seen(instance, consumer).paused
+
+
+def test_a_loss_is_accepted_by_a_move_of_the_position(instance: dg.DagsterInstance, consumer: Consumer) -> None:
+    failed(instance, LOST)
+    Tables(consumer).move(9, OffsetRange(3, 9), "ann", "they are gone")
+    assert seen(instance, consumer).paused == ""
 
 
 def test_a_run_that_gives_no_sign_of_life_is_failed_and_forgotten(instance: dg.DagsterInstance, consumer: Consumer) -> None:

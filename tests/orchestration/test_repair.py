@@ -1,6 +1,5 @@
 """Repair: what differs is explained, what is safe is mended, and the rest is left with what to do."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ def world(tmp_path: Path) -> World:
     # Delta dates its commits itself, and young ones are not missed yet.
     made.clock.advance(SystemClock().time() - made.clock.time() + 3600)
     return made
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
+from consumers.clock import ManualClock
 from consumers.config import Consumer
 from orchestration.catalog import consumers
-from orchestration.cli.repair import app
+from orchestration.cli.repair import TELL_SECONDS, Progress, app
 from orchestration.mirror_events import DATA_VERSION, data_version, staged_key
 from orchestration.operations.repair import repair_job
 from orchestration.resources.kafka import KafkaResource
@@ -60,6 +61,24 @@ def test_after_dagsters_storage_was_deleted_one_command_writes_one_event_for_eac
         assert "3 events were written" in said
         assert history(home) == wanted
         shutil.rmtree(home / "dagster")
+
+
+def test_while_events_are_written_it_says_how_many_of_how_many(
+    staged: tuple[Consumer, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestration.mirror.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("orchestration.cli.repair.TELL_SECONDS", 0.0)
+    said = repair().output
+    assert [f"flights: {done} of 3 events written\n" in said for done in (1, 2, 3)] == [True] * 3
+
+
+def test_it_says_so_every_few_seconds_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    progress = Progress("flights", clock)
+    for done in range(1, 9):
+        clock.advance(TELL_SECONDS / 4)
+        progress.tell(done * 1000, 10_000)
+    assert capsys.readouterr().out == "flights: 4,000 of 10,000 events written\nflights: 8,000 of 10,000 events written\n"
 
 
 def test_a_dry_run_shows_the_same_and_writes_nothing(
