@@ -2,6 +2,7 @@
 
 import threading
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -65,3 +66,8 @@ class ManualClock:
         """Move forward by `seconds`."""
         with self._lock:
             self._now += seconds
+
+
+def moment(seconds: float) -> str:
+    """A time since the epoch for people: `2026-01-31 05:00:00Z`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -20,6 +20,7 @@ from pydantic import (
 
 from consumers.columns import RAW_TYPES, Column, Columns, arrow_type, check_names
 from consumers.errors import ConfigError
+from consumers.maintenance import Maintenance, MaintenanceKey
 from consumers.membership import GroupSettings
 from consumers.paths import Leaf, tree
 
@@ -67,6 +68,9 @@ class BatchLimits(_Strict):
     max_records: int = Field(default=200_000, ge=1, description="rows")
     max_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="bytes in memory")
     max_latency_seconds: float = Field(default=10.0, gt=0, description="age of the oldest buffered record")
+    full_window_latency_seconds: float | None = Field(
+        default=None, gt=0, description="the same at most where a window is past `maintenance.files_per_window`; default: as ever"
+    )
 
 
 class InvalidLimits(_Strict):
@@ -206,6 +210,7 @@ class ConsumerConfig(_Strict):
     show_values: bool = Field(default=False, description="show samples of dead letters' values in Dagster")
     max_run_seconds: int = Field(default=1800, ge=10, description="a member hands over to the next after this long")
     autostart: bool = Field(default=False, description="the sensor starts switched on")
+    maintenance: MaintenanceKey = Maintenance()
     description: str | None = None
     owners: list[str] = []
 
@@ -334,6 +339,7 @@ class Consumer(_Strict):
     config: ConsumerConfig
     staged: Path
     dead_letters: Path
+    shared: bool = Field(default=False, description="the tables have rows of other topics, too")
 
     @model_validator(mode="after")
     def _name_is_plain(self) -> Self:
@@ -346,6 +352,11 @@ class Consumer(_Strict):
         """The Kafka consumer group."""
         return self.config.group or f"weir-{self.name}"
 
+    @property
+    def of_several(self) -> bool:
+        """Whether the tables hold rows of several topics, which shadow tables are not for."""
+        return self.shared or self.config.only_topic is None
+
     def of_topic(self, topic: str, sharing: int = 1) -> "Consumer":
         """The same consumer as far as one of its topics goes, with its share of the memory that `sharing` topics have.
 
@@ -356,4 +367,4 @@ class Consumer(_Strict):
         alone: dict[str, Any] = {"only_topic": topic, "topics": None, "topic_pattern": None, "batch": batch}
         if config.only_topic is None and (name := config.membership.instance_id) is not None:
             alone["membership"] = config.membership.model_copy(update={"instance_id": f"{name}-{topic}"[:249]})
-        return self.model_copy(update={"config": config.model_copy(update=alone)})
+        return self.model_copy(update={"config": config.model_copy(update=alone), "shared": self.of_several})

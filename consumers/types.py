@@ -61,6 +61,10 @@ class OffsetRange:
             raise ValueError(f"[{other.start}, {other.end}) does not follow [{self.start}, {self.end})")
         return OffsetRange(self.start, other.end)
 
+    def hull(self, other: "OffsetRange") -> "OffsetRange":
+        """From the first offset of the two to the last, with what is between them."""
+        return OffsetRange(min(self.start, other.start), max(self.end, other.end))
+
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 Positions = Mapping[TopicPartition, int]
@@ -139,3 +143,11 @@ def join_ranges(first: Ranges, second: Ranges) -> dict[TopicPartition, OffsetRan
     for tp, step in second.items():
         joined[tp] = joined[tp].then(step) if tp in joined else step
     return joined
+
+
+def hulls(first: Ranges, second: Ranges) -> dict[TopicPartition, OffsetRange]:
+    """Per partition the hull of what the two have."""
+    found = dict(first)
+    for tp, step in second.items():
+        found[tp] = found.get(tp, step).hull(step)
+    return found

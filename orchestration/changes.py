@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from consumers.config import Consumer, Window
-from consumers.staging.log import StagedCommit, commits
+from consumers.staging.log import StagedCommit, latest
 from consumers.staging.schema import VALUE, WINDOW, schema_id
 from consumers.staging.windows import Every, window_keys
 
@@ -62,7 +62,7 @@ def changes(consumer: Consumer) -> list[Change]:
     if not DeltaTable.is_deltatable(str(consumer.staged)):
         return []
     table = DeltaTable(consumer.staged)
-    newest = commits(table, max(-1, table.version() - _RECENT))
+    newest = latest(table, _RECENT)
     differing = [*_columns(consumer, table), *_kept_bytes(consumer, table), *_window(consumer, table), *_topics(consumer, newest)]
     return differing or list(_read_otherwise(consumer, newest))
 

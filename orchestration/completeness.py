@@ -5,20 +5,18 @@ All that is kept can be found out again: from the staged table's log, and by loo
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from itertools import islice
 
 import dagster as dg
-import pyarrow as pa
 from dagster import DagsterEventType
 from deltalake import DeltaTable
 
-from consumers.clock import Clock
+from consumers.clock import Clock, moment
 from consumers.config import Consumer
 from consumers.staging.completeness import Progress, complete_windows, fold, look, watermarks
+from consumers.staging.local import windows_of
 from consumers.staging.log import StagedCommit, commits
-from consumers.staging.schema import WINDOW
 from consumers.types import Positions, TopicPartition, Watermarks
 from orchestration.mirror_events import DATA_VERSION, staged_key
 
@@ -101,14 +99,13 @@ def advance(
     progress = look(folded, watermarks, positions, window, now)
     # Where a position went back, or a clock that ran ahead is right again, windows are told of again.
     told = before.told if folded.valid_through is not None and progress.complete(before.told, window.every) else ""
-    after = Kept(before.table, progress, told, before.at)
-    _keep(instance, consumer, after)
+    wrote_at = before.at
     events: tuple[dg.AssetMaterialization, ...] = ()
     if not 0 <= clock.time() - before.at < APART_SECONDS:
         due = list(islice(complete_windows(progress, window, after=told), _LOOK_AHEAD))
         done, events = _announced(instance, consumer, progress, due, table, clock) if due else (told, ())
-        if events or done > told:
-            _keep(instance, consumer, replace(after, told=max(done, told), at=clock.time() if events else before.at))
+        told, wrote_at = max(done, told), clock.time() if events else wrote_at
+    _keep(instance, consumer, Kept(before.table, progress, told, wrote_at))
     return Advanced(events, _sentence(progress, consumer, watermarks, now))
 
 
@@ -124,7 +121,7 @@ def kept(instance: dg.DagsterInstance, consumer: str) -> Kept:
 
 def at(seconds: float | None) -> str:
     """A moment in words."""
-    return "not known yet" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return "not known yet" if seconds is None else moment(seconds)
 
 
 def _keep(instance: dg.DagsterInstance, consumer: Consumer, found: Kept) -> None:
@@ -140,7 +137,7 @@ def _announced(
     instance: dg.DagsterInstance, consumer: Consumer, progress: Progress, due: list[str], table: DeltaTable, clock: Clock
 ) -> tuple[str, tuple[dg.AssetMaterialization, ...]]:
     """The last window up to which all of `due` have an event that says complete, and events for those that lack one."""
-    last, rows = _last_events(instance, consumer, due), _windows_with_rows(table)
+    last, rows = _last_events(instance, consumer, due), set(windows_of(table))
     events: list[dg.AssetMaterialization] = []
     done, open_ = "", False
     for window in due:
@@ -165,12 +162,6 @@ def _last_events(instance: dg.DagsterInstance, consumer: Consumer, windows: Coll
     wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(ids.values()))
     found = instance.fetch_materializations(wanted, limit=len(ids)).records
     return {record.partition_key: record for record in found if record.partition_key is not None}
-
-
-def _windows_with_rows(table: DeltaTable) -> frozenset[str]:
-    files = pa.table(table.get_add_actions(flatten=True))
-    name = f"partition.{WINDOW}"
-    return frozenset(files[name].unique().to_pylist()) if name in files.column_names else frozenset()
 
 
 def _says_complete(event: dg.AssetMaterialization) -> bool:
@@ -209,7 +200,8 @@ def _sentence(progress: Progress, consumer: Consumer, partitions: Iterable[Topic
     reached = watermarks(progress, partitions, consumer.config.window, now)
     unknown = sorted(tp for tp, seen in reached.items() if seen is None)
     if progress.valid_through is None:
-        holding = f": {', '.join(map(str, unknown[:5]))} have no row and are not idle" if unknown else ""
+        verbs = ("has", "is") if len(unknown) == 1 else ("have", "are")
+        holding = f": {', '.join(map(str, unknown[:5]))} {verbs[0]} no row and {verbs[1]} not idle" if unknown else ""
         return f"valid through: not known yet{holding}"
     behind = min(((seen, tp) for tp, seen in reached.items() if seen is not None), default=None)
     holding = f", the last is {behind[1]}" if behind is not None and len(reached) > 1 else ""

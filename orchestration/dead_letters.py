@@ -1,9 +1,11 @@
 """What Dagster shows of a dead-letter table: the summary as metadata, with tables whose size is bounded."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import dagster as dg
 
+from consumers.clock import moment
 from consumers.config import Consumer
 from consumers.staging.dead_letters_summary import Summary, dead_letter_summary
 from orchestration.mirror_events import table
@@ -40,5 +42,5 @@ def _samples(found: Summary, show_values: bool) -> dg.TableMetadataValue:
     return table({"id": "string", "reason": "string", "value": "string"}, rows)
 
 
-def _time(at: object) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%SZ}" if at is not None else ""
+def _time(at: datetime | None) -> str:
+    return moment(at.timestamp()) if at is not None else ""

@@ -92,11 +92,13 @@ def catch_up(
     clock: Clock,
     seconds: float | None = None,
     full: bool = False,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Pass:
     """Write the events that are missing with `emit`, unless somebody did within the last minute or is doing it.
 
     Costs milliseconds when there is nothing new. Stops after `seconds`, and after an interruption of any kind the next call goes
     on at once. `full` compares every window that the log names, which finds events that were wiped or reported by hand.
+    `progress` is told after each event how many of how many are written.
     """
     if not DeltaTable.is_deltatable(str(consumer.staged)):
         return Pass(-1)
@@ -112,7 +114,7 @@ def catch_up(
         # A time in the future is another clock's: it holds nobody up.
         if cursor.goal <= cursor.version and 0 < wait <= EVERY_SECONDS:
             return Pass(cursor.version, again_in=wait)
-        return _pass(instance, consumer, emit, clock, cursor, seconds)
+        return _pass(instance, consumer, emit, clock, cursor, seconds, progress)
 
 
 def compare(
@@ -147,6 +149,7 @@ def _pass(
     clock: Clock,
     cursor: _Cursor,
     seconds: float | None,
+    progress: Callable[[int, int], None],
 ) -> Pass:
     table = DeltaTable(consumer.staged)
     cursor = _aimed(consumer.staged, cursor, table)
@@ -160,6 +163,7 @@ def _pass(
             _save(instance, consumer, replace(cursor, at=clock.time()))
         emit(_event(consumer, behind[done], held, told, clock))
         done += 1
+        progress(done, len(behind))
     unfinished = done < len(behind)
     version = cursor.version if unfinished else cursor.goal
     cursor = replace(cursor, version=version, at=clock.time() if done else cursor.at, stamp=_stamp(consumer.staged, version))

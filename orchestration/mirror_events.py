@@ -46,8 +46,13 @@ def dead_letters_key(consumer: str) -> dg.AssetKey:
 
 
 def data_version(commit: StagedCommit) -> str:
-    """A commit's mark as Dagster's data version: table version and the start of the commit's id."""
-    return f"{commit.version}-{commit.commit_id[:8]}"
+    """A commit's mark as Dagster's data version."""
+    return mark(commit.version, commit.commit_id)
+
+
+def mark(version: object, commit_id: object) -> str:
+    """What names a commit: table version and the start of the commit's id."""
+    return f"{version}-{str(commit_id)[:8]}"
 
 
 def window_event(
@@ -173,7 +178,7 @@ def _numbers(commits: Sequence[StagedCommit]) -> dict[str, Value]:
     return {
         "commits": len(commits),
         "lag": newest.lag,
-        "time_lag_seconds": round(_time_lag(newest), 1),
+        "event_age_seconds": round(_event_age(newest), 1),
         "rows_per_second": round(sum(commit.rows for commit in commits) / seconds, 1) if seconds > 0 else 0.0,
         "flush_milliseconds": round((newest.timings.decode + newest.timings.write) * 1000, 1),
         "commit_milliseconds": round(newest.timings.commit * 1000, 1),
@@ -188,7 +193,7 @@ def _seconds(commit: StagedCommit) -> float:
     return took.age + took.decode + took.write + took.commit
 
 
-def _time_lag(commit: StagedCommit) -> float:
+def _event_age(commit: StagedCommit) -> float:
     """Seconds between the newest record's time and the commit; where that is unknown, since the batch's first record came."""
     if commit.times:
         return max(0.0, (commit.committed_at_ms - max(commit.times.values())) / 1000)
@@ -223,8 +228,7 @@ def _ranges(commits: Sequence[StagedCommit]) -> dg.TableMetadataValue:
     for commit in commits:
         high |= commit.high
         for tp, step in commit.ranges.items():
-            span = spans.get(tp, step)
-            spans[tp] = OffsetRange(min(span.start, step.start), max(span.end, step.end))
+            spans[tp] = spans.get(tp, step).hull(step)
             offsets[tp] = offsets.get(tp, 0) + len(step)
     rows = [(str(tp), span.start, span.end, offsets[tp], high.get(tp, -1)) for tp, span in sorted(spans.items())]
     return table({"partition": "string", "start": "int", "end": "int", "offsets": "int", "high_watermark": "int"}, rows)

@@ -11,9 +11,10 @@ import dagster as dg
 
 from consumers.clock import Clock
 from consumers.config import Consumer
-from consumers.staging.completeness import last_window
+from consumers.staging.completeness import first_window, last_window
 from consumers.staging.log import StagedCommit
-from orchestration.mirror_events import DATA_VERSION, dead_letters_key, outside_version, staged_key
+from consumers.staging.windows import FORMATS
+from orchestration.mirror_events import DATA_VERSION, data_version, dead_letters_key, mark, outside_version, staged_key
 
 OUTSIDE = "windows without a partition"
 DEAD_LETTERS = "dead letters"
@@ -30,7 +31,7 @@ _CLOCK_SKEW_SECONDS = 600.0
 
 def by_part(consumer: Consumer, commits: Iterable[StagedCommit], clock: Clock) -> dict[str, list[StagedCommit]]:
     """The commits of each part."""
-    first, last = first_partition(consumer), _current_partition(consumer, clock)
+    first, last = first_window(consumer.config.window), _current_partition(consumer, clock)
     parts: dict[str, list[StagedCommit]] = {}
     for commit in commits:
         names = dict.fromkeys(window if first <= window <= last else OUTSIDE for window in commit.windows)
@@ -42,23 +43,11 @@ def by_part(consumer: Consumer, commits: Iterable[StagedCommit], clock: Clock) -
 
 def has_partition(consumer: Consumer, window: str, clock: Clock) -> bool:
     """Whether Dagster has a partition for the window: none is before the first one, after the last, or in the future."""
-    return first_partition(consumer) <= window <= _current_partition(consumer, clock)
-
-
-def partition_format(every: str) -> str:
-    """How a window's key is written."""
-    return "%Y-%m-%d-%H" if every == "hour" else "%Y-%m-%d"
-
-
-def first_partition(consumer: Consumer) -> str:
-    """The key of the first window that Dagster has a partition for."""
-    window = consumer.config.window
-    day = window.first or ("2020-01-01" if window.every == "hour" else "2000-01-01")
-    return f"{day}-00" if window.every == "hour" else day
+    return first_window(consumer.config.window) <= window <= _current_partition(consumer, clock)
 
 
 def _current_partition(consumer: Consumer, clock: Clock) -> str:
-    now = datetime.fromtimestamp(clock.time(), UTC).strftime(partition_format(consumer.config.window.every))
+    now = datetime.fromtimestamp(clock.time(), UTC).strftime(FORMATS[consumer.config.window.every])
     return min(now, last_window(consumer.config.window) or now)
 
 
@@ -69,7 +58,7 @@ def marks(instance: dg.DagsterInstance, consumer: Consumer, parts: Parts) -> dic
     for window, version in _versions(instance, consumer, windows).items():
         found[window] = frozenset([version])
     if OUTSIDE in parts and _has_outside(instance, consumer, parts[OUTSIDE][-1]):
-        found[OUTSIDE] = frozenset([_mark(parts[OUTSIDE][-1].version, parts[OUTSIDE][-1].commit_id)])
+        found[OUTSIDE] = frozenset([data_version(parts[OUTSIDE][-1])])
     if DEAD_LETTERS in parts and (version := _newest(instance, dead_letters_key(consumer.name))):
         found[DEAD_LETTERS] = frozenset([version])
     observed = [commit for part in _OBSERVED.values() for commit in parts.get(part, ())]
@@ -108,7 +97,7 @@ def _observed(instance: dg.DagsterInstance, consumer: Consumer, commits: Iterabl
     for event in _observations(instance, staged_key(consumer.name), since):
         for name, part in _OBSERVED.items():
             if name in event.metadata:
-                found[part].add(_mark(event.metadata["delta_version"].value, event.metadata["commit_id"].value))
+                found[part].add(mark(event.metadata["delta_version"].value, event.metadata["commit_id"].value))
     return {part: frozenset(versions) for part, versions in found.items()}
 
 
@@ -121,7 +110,3 @@ def _observations(instance: dg.DagsterInstance, key: dg.AssetKey, since: float) 
         if not page.has_more:
             return
         cursor = page.cursor
-
-
-def _mark(version: object, commit_id: object) -> str:
-    return f"{version}-{str(commit_id)[:8]}"

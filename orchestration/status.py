@@ -3,7 +3,6 @@ what Dagster knows of it. Asks Kafka and reads logs; what Dagster knows is hande
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -11,9 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from consumers.clock import moment
 from consumers.config import Consumer
 from consumers.errors import WeirError
-from consumers.staging.log import commits
+from consumers.staging.local import table_path
+from consumers.staging.log import latest
 from consumers.staging.positions import committed_positions
 from consumers.types import TopicPartition, Watermarks
 
@@ -141,18 +142,13 @@ def row(status: ConsumerStatus) -> tuple[str | int, ...]:
         f"{running.members}/{running.wanted}" if running is not None else "-",
         -1 if status.error else status.lag,
         _seconds(running.time_lag if running is not None else None),
-        moment(running.valid_through if running is not None else None),
+        _moment(running.valid_through if running is not None else None),
         staged.rows if staged is not None else 0,
         staged.files if staged is not None else 0,
         status.unresolved,
-        moment(None if status.last_commit_ms is None else status.last_commit_ms / 1000),
+        _moment(None if status.last_commit_ms is None else status.last_commit_ms / 1000),
         status.state,
     )
-
-
-def moment(seconds: float | None) -> str:
-    """A time since the epoch for people."""
-    return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def consumer_status(consumer: Consumer, admin: Asked | WeirError, running: Running | None = None) -> ConsumerStatus:
@@ -165,27 +161,32 @@ def consumer_status(consumer: Consumer, admin: Asked | WeirError, running: Runni
         partitions = _partitions(consumer, admin)
     except WeirError as problem:
         error = str(problem)
+    staged, dead_letters = opened(consumer.staged), opened(consumer.dead_letters)
     return ConsumerStatus(
         name=consumer.name,
         topic=consumer.config.source,
         partitions=partitions,
-        staged=table_status(consumer.staged),
-        dead_letters=table_status(consumer.dead_letters),
-        last_commit_ms=_last_commit(consumer.staged),
+        staged=table_status(staged),
+        dead_letters=table_status(dead_letters),
+        last_commit_ms=_last_commit(staged),
         error=error,
-        unresolved=_unresolved(consumer.dead_letters),
+        unresolved=_unresolved(dead_letters),
         running=running,
     )
 
 
-def table_status(path: Path) -> TableStatus | None:
-    """A table's size from its log alone; None when there is no table."""
-    if not DeltaTable.is_deltatable(str(path)):
+def opened(path: Path) -> DeltaTable | None:
+    """The newest version of a table; None when there is no table."""
+    return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
+
+
+def table_status(table: DeltaTable | None) -> TableStatus | None:
+    """A table's size from its log alone."""
+    if table is None:
         return None
-    table = DeltaTable(path)
     files = pa.table(table.get_add_actions(flatten=True))
     return TableStatus(
-        path=str(path),
+        path=str(table_path(table)),
         version=table.version(),
         rows=_sum(files["num_records"]),
         files=files.num_rows,
@@ -225,15 +226,19 @@ def _gone(position: int | None, mark: Watermarks) -> str:
     return f"the topic ends at {mark.high}, before the committed {position}: it was recreated or cut short"
 
 
-def _unresolved(dead_letters: Path) -> int:
+def _unresolved(dead_letters: DeltaTable | None) -> int:
     """Dead letters that were not resolved, from the log's statistics."""
-    if not DeltaTable.is_deltatable(str(dead_letters)):
+    if dead_letters is None:
         return 0
-    files = pa.table(DeltaTable(dead_letters).get_add_actions(flatten=True))
+    files = pa.table(dead_letters.get_add_actions(flatten=True))
     nulls = "null_count._resolved_at"
     # Files from before there were replays have no such column: all of theirs is unresolved.
     open_ = pc.coalesce(files[nulls], files["num_records"]) if nulls in files.column_names else files["num_records"]
     return _sum(open_)
+
+
+def _moment(seconds: float | None) -> str:
+    return "-" if seconds is None else moment(seconds)
 
 
 def _seconds(seconds: float | None) -> str:
@@ -242,11 +247,8 @@ def _seconds(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _last_commit(staged: Path) -> int | None:
-    if not DeltaTable.is_deltatable(str(staged)):
-        return None
-    table = DeltaTable(staged)
-    recent = [c for c in commits(table, max(-1, table.version() - _RECENT)) if c.kind == "batch"]
+def _last_commit(staged: DeltaTable | None) -> int | None:
+    recent = [] if staged is None else [commit for commit in latest(staged, _RECENT) if commit.kind == "batch"]
     return recent[-1].committed_at_ms if recent else None
 
 

@@ -28,6 +28,7 @@ from consumers.errors import ConfigError, OwnershipLost, StorageError, within
 from consumers.processing.starts import Start
 from consumers.processing.strategies.stage.owner import Owner, label_of
 from consumers.staging.dead_letters import DeadLetterTable
+from consumers.staging.follow import follow
 from consumers.staging.log import StagedCommit, commits
 from consumers.staging.past import rows_past
 from consumers.staging.staged import StagedTable
@@ -158,6 +159,10 @@ class Mover:
         ) from last
 
     def _move(self, staged: StagedTable, to: Positions, move: StagedCommit) -> Moved:
+        staged.positions(to)
+        if (restored := staged.restored()) is not None:
+            # Else whoever follows the restore later would undo the move.
+            follow(self._consumer, restored, staged, DeadLetterTable(self._consumer, self._clock), move.member, self._clock)
         found, seen, topic_id = self._plan(staged, to)
         if found.refusals:
             raise ConfigError(f"consumer {self._consumer.name}: nothing was moved. {'. '.join(found.refusals)}.")
@@ -209,7 +214,7 @@ class Mover:
                 "It has no positions yet: say in its definition where to `start`."
                 if known is None
                 else f"Its positions belong to an earlier topic '{topic}', which was deleted and created again. What is staged "
-                "is safe; let one run go by with `on_data_loss: record`."
+                "is safe. To go on in the new one, set `on_data_loss: record`, and set it back once a run has gone on."
             )
         )
 

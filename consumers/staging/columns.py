@@ -3,20 +3,22 @@
 from contextlib import suppress
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError
 
+from consumers.config import Consumer
 from consumers.errors import StorageError
+from consumers.staging.writing import HOOKS
 
 _ATTEMPTS = 20
 
 
-def fit_columns(table: DeltaTable, schema: pa.Schema, consumer: str | None = None) -> None:
+def fit_columns(table: DeltaTable, schema: pa.Schema, consumer: Consumer | None = None) -> None:
     """Add the columns of `schema` that the table lacks; rows that are there already have nulls in them.
 
     Several processes may do so at once. Raises `StorageError`, with nothing changed, where a column has another type or is in the
-    table only; it names the jobs of `consumer` that build the table again.
+    table only; it says how `consumer` gets a table that fits.
     """
     for _ in range(_ATTEMPTS):
         _require_same(table, schema, consumer)
@@ -28,7 +30,7 @@ def fit_columns(table: DeltaTable, schema: pa.Schema, consumer: str | None = Non
         with suppress(CommitFailedError):
             table.alter.add_columns(
                 DeltaSchema.from_arrow(pa.schema(missing)).fields,
-                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+                post_commithook_properties=HOOKS,
             )
         table.update_incremental()
     raise StorageError(
@@ -36,7 +38,7 @@ def fit_columns(table: DeltaTable, schema: pa.Schema, consumer: str | None = Non
     )
 
 
-def require_types(table: DeltaTable, schema: pa.Schema, consumer: str) -> None:
+def require_types(table: DeltaTable, schema: pa.Schema, consumer: Consumer) -> None:
     """Raise `StorageError` where the loaded table has another type for a column of `schema`, as after a swap.
 
     Columns that only the table has are left to it: a member that does not know a new column yet may go on.
@@ -45,7 +47,7 @@ def require_types(table: DeltaTable, schema: pa.Schema, consumer: str) -> None:
         raise _refusal(table, differing, consumer)
 
 
-def _require_same(table: DeltaTable, schema: pa.Schema, consumer: str | None) -> None:
+def _require_same(table: DeltaTable, schema: pa.Schema, consumer: Consumer | None) -> None:
     present = _columns(table)
     differing = _of_other_types(present, schema)
     differing += [f"{name} (in the table only)" for name in present.keys() - set(schema.names)]
@@ -61,12 +63,19 @@ def _of_other_types(present: dict[str, pa.DataType], schema: pa.Schema) -> list[
     ]
 
 
-def _refusal(table: DeltaTable, differing: list[str], consumer: str | None) -> StorageError:
-    rebuild = f": launch the job shadow_{consumer}, then swap_{consumer}" if consumer else " under another name"
+def _refusal(table: DeltaTable, differing: list[str], consumer: Consumer | None) -> StorageError:
     return StorageError(
         f"table {table.table_uri} does not have the definition's columns: {'; '.join(sorted(differing))}. Nothing was "
-        f"written. Change the definition back, or build the table again{rebuild}."
+        f"written. Change the definition back, or {_otherwise(consumer)}."
     )
+
+
+def _otherwise(consumer: Consumer | None) -> str:
+    if consumer is None:
+        return "build the table again under another name"
+    if consumer.of_several:
+        return "use a new name, which stages into a new table: tables of several topics have no shadows"
+    return f"build the table again: launch the job shadow_{consumer.name}, then swap_{consumer.name}"
 
 
 def _columns(table: DeltaTable) -> dict[str, pa.DataType]:

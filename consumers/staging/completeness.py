@@ -12,15 +12,14 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from consumers.config import Window
 from consumers.staging.log import StagedCommit
-from consumers.staging.windows import FORMATS, Every
+from consumers.staging.windows import FORMATS, LENGTHS, Every, start_of
 from consumers.types import Positions, TopicPartition, Watermarks
 
 _STEPS = 100
-_LENGTH: Mapping[Every, timedelta] = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def complete_windows(progress: Progress, window: Window, after: str = "") -> Ite
     begin = _start(max(first, after), window.every)
     while begin is not None:
         key = begin.strftime(FORMATS[window.every])
-        begin += _LENGTH[window.every]
+        begin += LENGTHS[window.every]
         if begin.timestamp() * 1000 > progress.valid_through or (last is not None and key > last):
             return
         if key > after:
@@ -174,12 +173,12 @@ def last_window(window: Window) -> str | None:
 def end_of(window: str, every: Every) -> int | None:
     """When a window ends; None for a text that is no window's key."""
     start = _start(window, every)
-    return None if start is None else int((start.timestamp() + _LENGTH[every].total_seconds()) * 1000)
+    return None if start is None else int((start.timestamp() + LENGTHS[every].total_seconds()) * 1000)
 
 
 def _start(window: str, every: Every) -> datetime | None:
     try:
-        return datetime.strptime(window, FORMATS[every]).replace(tzinfo=UTC)
+        return start_of(window, every)
     except ValueError:
         return None
 

@@ -8,7 +8,6 @@ removing the rows at or past the position. From then on no older member can writ
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 
 from consumers.clock import Clock
@@ -16,7 +15,8 @@ from consumers.config import Consumer
 from consumers.errors import OwnershipLost
 from consumers.staging.delta import commit, conflicts_are_lost_ownership, open_table, transactions, while_owned
 from consumers.staging.files import write_file
-from consumers.staging.local import local_dataset, text
+from consumers.staging.local import local_dataset
+from consumers.staging.past import condition, past
 from consumers.staging.positions import epoch_id
 from consumers.staging.schema import DEAD_LETTERS, filled
 from consumers.types import Position, TopicPartition
@@ -44,15 +44,13 @@ class DeadLetterTable:
             if self._epoch(tp) > taken[tp].epoch:
                 raise OwnershipLost(f"{tp}: a newer member holds the partition's dead letters")
         owner = transactions({epoch_id(self.consumer, tp): position.epoch for tp, position in taken.items()})
-        tentative = tentative_rows(self._table, {tp: p.offset or 0 for tp, p in taken.items()}, labels)
+        stood = {tp: position.offset or 0 for tp, position in taken.items()}
+        tentative = tentative_rows(self._table, stood, labels)
         if not tentative:
             commit(self._table, DEAD_LETTERS, [], [], owner)
             return 0
         with conflicts_are_lost_ownership():
-            self._table.delete(
-                " OR ".join(_tentative(tp, labels[tp], position) for tp, position in taken.items()),
-                commit_properties=CommitProperties(app_transactions=owner),
-            )
+            self._table.delete(condition(stood, labels), commit_properties=CommitProperties(app_transactions=owner))
         self._table.update_incremental()
         return tentative
 
@@ -88,17 +86,4 @@ class DeadLetterTable:
 
 def tentative_rows(table: DeltaTable, positions: Mapping[TopicPartition, int], labels: Mapping[TopicPartition, str]) -> int:
     """How many rows of these partitions stand at or past their positions."""
-    dataset = local_dataset(table)
-    return sum(
-        dataset.count_rows(
-            filter=(text("_topic") == tp.topic)
-            & (text("_topic_id") == labels[tp])
-            & (pc.field("_partition") == tp.partition)
-            & (pc.field("_offset") >= offset)
-        )
-        for tp, offset in positions.items()
-    )
-
-
-def _tentative(tp: TopicPartition, label: str, position: Position) -> str:
-    return f"(_topic = '{tp.topic}' AND _topic_id = '{label}' AND _partition = {tp.partition} AND _offset >= {position.offset})"
+    return int(local_dataset(table).count_rows(filter=past(positions, labels)))

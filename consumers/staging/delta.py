@@ -6,14 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, WriterProperties
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
+from consumers.config import Consumer
 from consumers.errors import OwnershipLost, StorageError
 from consumers.staging.columns import fit_columns
 from consumers.staging.history import commit_infos
 from consumers.staging.log import METADATA_KEY
+from consumers.staging.writing import HOOKS, WRITER
 
 _RETRIES = 100
 _CONFLICTS = 20
@@ -21,7 +23,7 @@ _CONFLICTS = 20
 _CONFIGURATION = {"delta.enableExpiredLogCleanup": "false"}
 
 
-def open_table(path: Path, schema: pa.Schema, partition_by: Sequence[str] = (), consumer: str | None = None) -> DeltaTable:
+def open_table(path: Path, schema: pa.Schema, partition_by: Sequence[str] = (), consumer: Consumer | None = None) -> DeltaTable:
     """The table at `path`, created empty when there is none; columns that it lacks are added. `consumer` is for the message.
 
     Raises `StorageError` when a column has another type, or is in the table only.
@@ -72,7 +74,7 @@ def commit(
             commit_properties=CommitProperties(
                 custom_metadata=custom, max_commit_retries=_RETRIES, app_transactions=list(transactions)
             ),
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+            post_commithook_properties=HOOKS,
         )
     table.update_incremental()
     return _version_of(table, mark, before)
@@ -88,13 +90,13 @@ def delete(table: DeltaTable, predicate: str, transactions: Sequence[Transaction
     with conflicts_are_lost_ownership():
         table.delete(
             predicate,
-            writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
+            writer_properties=WRITER,
             commit_properties=CommitProperties(
                 custom_metadata={"commit": mark, METADATA_KEY: metadata},
                 max_commit_retries=_RETRIES,
                 app_transactions=list(transactions),
             ),
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+            post_commithook_properties=HOOKS,
         )
     table.update_incremental()
     return _version_of(table, mark, before)

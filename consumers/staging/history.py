@@ -18,13 +18,35 @@ def commit_infos(table: DeltaTable, after: int) -> Iterator[tuple[int, dict[str,
 
     Ends early where the log has been cleaned up. What a commit's writer put beside Delta's own keys is in the `commitInfo`.
     """
-    log = table_path(table) / "_delta_log"
     for version in range(table.version(), after, -1):
-        try:
-            text = (log / f"{version:020d}.json").read_bytes()
-        except FileNotFoundError:
+        if (info := commit_info(table, version)) is None:
             return
-        yield version, _commit_info(text)
+        yield version, info
+
+
+def commit_info(table: DeltaTable, version: int) -> dict[str, Any] | None:
+    """The `commitInfo` of one commit, empty where it has none; None where the log has been cleaned up."""
+    try:
+        text = _text(table, version)
+    except FileNotFoundError:
+        return None
+    return _commit_info(text)
+
+
+def file_actions(table: DeltaTable, version: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What a commit added to the table, and what it removed, as the log has it. Raises FileNotFoundError after a clean-up."""
+    added, removed = [], []
+    for line in _text(table, version).splitlines():
+        action = json.loads(line)
+        if "add" in action:
+            added.append(action["add"])
+        elif "remove" in action:
+            removed.append(action["remove"])
+    return added, removed
+
+
+def _text(table: DeltaTable, version: int) -> bytes:
+    return (table_path(table) / "_delta_log" / f"{version:020d}.json").read_bytes()
 
 
 def _commit_info(text: bytes) -> dict[str, Any]:

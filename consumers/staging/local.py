@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from consumers.errors import StorageError
+from consumers.staging.schema import WINDOW
 
 _PARTITION = "partition."
 _FOREIGN = {"deletionVectors", "columnMapping"}
@@ -44,12 +45,17 @@ def local_dataset(table: DeltaTable, window: str | None = None) -> ds.Dataset:
     told = pa.table(table.get_add_actions(flatten=True))
     told = told.select([name for name in told.column_names if name in _TOLD or name.startswith(_PARTITION)])
     if window is not None and told.num_rows:
-        told = told.filter(pc.equal(told[f"{_PARTITION}_window"], window))
+        told = told.filter(pc.equal(told[f"{_PARTITION}{WINDOW}"], window))
     fragments = [
         parquet.make_fragment(unquote(file["path"]), filesystem=files, partition_expression=_holds(file, schema))
         for file in told.to_pylist()
     ]
     return ds.FileSystemDataset(fragments, schema, parquet, files)
+
+
+def windows_of(table: DeltaTable) -> list[str]:
+    """The windows that the loaded snapshot has rows of, ascending."""
+    return sorted({str(each[WINDOW]) for each in table.partitions()})
 
 
 def text(column: str) -> ds.Expression:

@@ -57,7 +57,10 @@ class StagedCommit:
       went, and `lost` are offsets that were to be read again and that the topic no longer holds.
     - `replay` added rows that were dead letters; `ranges` are their offsets. Positions stand.
     - `move`: somebody set positions to `starts`, on purpose. Offsets between the old and a later start are in `moved`, skipped;
-      those between an earlier start and the old one are in `moved` and are read again, their rows are `removed`.
+      those between an earlier start and the old one are in `moved` and are read again, their rows are `removed`. One that follows
+      a RESTORE is `by` "restore"; its `ranges` are the offsets whose rewrites and replays went with that.
+
+    `looked` is the table version up to which the log was searched for a RESTORE before a takeover or such a move; -1 for none.
 
     `times` has, per partition, the latest event time among the commit's rows (milliseconds since the epoch). `resolved` counts
     dead letters that became rows. `by` and `why` say who did it, where a person did. `schema_id` names the columns.
@@ -85,6 +88,7 @@ class StagedCommit:
     by: str = ""
     why: str = ""
     schema_id: str = ""
+    looked: int = -1
     version: int = -1
     committed_at_ms: int = 0
 
@@ -124,6 +128,7 @@ class StagedCommit:
                 "by": self.by,
                 "why": self.why,
                 "schema_id": self.schema_id,
+                "looked": self.looked,
             },
             separators=(",", ":"),
         )
@@ -155,6 +160,7 @@ class StagedCommit:
             by=raw.get("by", ""),
             why=raw.get("why", ""),
             schema_id=raw.get("schema_id", ""),
+            looked=raw.get("looked", -1),
             version=version,
             committed_at_ms=committed_at_ms,
         )
@@ -170,6 +176,11 @@ def commits(table: Path | DeltaTable, after: int = -1) -> list[StagedCommit]:
             return []
         table = DeltaTable(table)
     return list(newest_first(table, after))[::-1]
+
+
+def latest(table: DeltaTable, versions: int) -> list[StagedCommit]:
+    """Those of the last so many versions of the loaded table, oldest first."""
+    return commits(table, max(-1, table.version() - versions))
 
 
 def newest_first(table: DeltaTable, after: int = -1) -> Iterator[StagedCommit]:

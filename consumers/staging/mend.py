@@ -1,10 +1,11 @@
-"""Finishing what rewrites and replays left behind when they were killed between two commits. Doing so again changes nothing.
+"""Finishing what rewrites, replays and restores left behind when they were killed between two commits. Doing so again changes
+nothing.
 
 Dead letters of a rewrite are written before it and marks after it. So what may be left is: dead letters that wait for a rewrite,
 be it committed or not, and dead letters of committed rows that are not marked.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from deltalake import DeltaTable
 
@@ -15,7 +16,7 @@ from consumers.staging.delta import Conflict, commit, transactions
 from consumers.staging.history import commit_infos
 from consumers.staging.log import METADATA_KEY, StagedCommit, newest_first
 from consumers.staging.resolve import Resolver
-from consumers.types import OffsetRange, TopicPartition
+from consumers.types import OffsetRange, TopicPartition, hulls
 
 LEFT_BEHIND_SECONDS = 600.0
 """For so long the dead letters of an unfinished rewrite are left to whoever is writing it."""
@@ -36,25 +37,33 @@ def mend(consumer: Consumer, clock: Clock) -> int:
     table.update_incremental()
     version, settled = table.version(), resolver.settled()
     since = settled if settled <= version else -1
-    marked = sum(resolver.settle({tp: step}, by) for by, ranges in _changed(table, since).items() for tp, step in ranges.items())
+    past = list(newest_first(table, since))
+    resolver.reopen(_undone(past))
+    marked = sum(resolver.settle({tp: step}, by) for by, ranges in _changed(past).items() for tp, step in ranges.items())
     if version - settled > _REMEMBER_EVERY or settled > version:
         resolver.set_settled(version)
     return marked
 
 
-def _changed(table: DeltaTable, since: int) -> dict[str, dict[TopicPartition, OffsetRange]]:
-    """Where dead letters became rows after a version: per schema that did it, one range of each partition that holds them all."""
+def _changed(past: Iterable[StagedCommit]) -> dict[str, dict[TopicPartition, OffsetRange]]:
+    """Where dead letters became rows: per schema that did it, one range of each partition that holds them all.
+
+    What a restore has undone may be rows again that a rewrite had made dead letters of.
+    """
     found: dict[str, dict[TopicPartition, OffsetRange]] = {}
-    for past in newest_first(table, since):
-        if past.kind in ("rewrite", "replay") and past.resolved:
-            _widen(found.setdefault(past.schema_id, {}), past)
+    for each in past:
+        if (each.kind in ("rewrite", "replay") and each.resolved) or each.kind == "move":
+            found[each.schema_id] = hulls(found.get(each.schema_id, {}), each.ranges)
     return found
 
 
-def _widen(ranges: dict[TopicPartition, OffsetRange], commit_: StagedCommit) -> None:
-    for tp, step in commit_.ranges.items():
-        known = ranges.get(tp, step)
-        ranges[tp] = OffsetRange(min(known.start, step.start), max(known.end, step.end))
+def _undone(past: Iterable[StagedCommit]) -> dict[TopicPartition, OffsetRange]:
+    """Where restores have undone rewrites and replays."""
+    found: dict[TopicPartition, OffsetRange] = {}
+    for each in past:
+        if each.kind == "move":
+            found = hulls(found, each.ranges)
+    return found
 
 
 def _conclude(consumer: Consumer, table: DeltaTable, resolver: Resolver, clock: Clock) -> None:

@@ -1,9 +1,10 @@
-"""The staged rows at or past some offsets: counted by window, and named for a deletion."""
+"""The rows of a table at or past some offsets: counted by window, and named for a reader or a deletion."""
 
 from collections import Counter
 from collections.abc import Mapping
 
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from consumers.staging.local import local_dataset, text
@@ -20,18 +21,23 @@ def rows_past(table: DeltaTable, starts: Positions, labels: Mapping[TopicPartiti
     found: Counter[str] = Counter()
     if not starts:
         return found
-    wanted = pc.scalar(False)
+    for batch in local_dataset(table).to_batches(columns=[WINDOW], filter=past(starts, labels)):
+        counts = pc.value_counts(batch[WINDOW])
+        found.update({str(each["values"]): int(each["counts"]) for each in counts.to_pylist()})
+    return found
+
+
+def past(starts: Positions, labels: Mapping[TopicPartition, str]) -> ds.Expression:
+    """The same rows as a filter."""
+    wanted = ds.scalar(False)
     for tp, start in starts.items():
-        wanted |= (
+        wanted = wanted | (
             (text("_topic") == tp.topic)
             & (text("_topic_id") == labels[tp])
             & (pc.field("_partition") == tp.partition)
             & (pc.field("_offset") >= start)
         )
-    for batch in local_dataset(table).to_batches(columns=[WINDOW], filter=wanted):
-        counts = pc.value_counts(batch[WINDOW])
-        found.update({str(each["values"]): int(each["counts"]) for each in counts.to_pylist()})
-    return found
+    return wanted
 
 
 def condition(starts: Positions, labels: Mapping[TopicPartition, str]) -> str:

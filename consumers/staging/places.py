@@ -12,9 +12,10 @@ from deltalake import DeltaTable
 
 from consumers.staging.local import local_dataset, text
 from consumers.staging.schema import PLACE
-from consumers.types import TopicPartition
+from consumers.types import OffsetRange, TopicPartition
 
 _PIECE_BYTES = 1 << 30
+_RUNS_SHOWN = 5
 Offsets = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -61,6 +62,23 @@ def _coded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Texts as numbers, and the text of each number; null is an empty text."""
     coded = pc.fill_null(column.cast(pa.string()), "").combine_chunks().dictionary_encode()
     return coded.indices.to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
+
+
+def ranges_of(rows: pa.Table) -> dict[TopicPartition, OffsetRange]:
+    """Per partition from the first offset of some rows (columns `PLACE`) to past the last."""
+    found: dict[TopicPartition, OffsetRange] = {}
+    for life in by_life(rows):
+        span = OffsetRange(int(life.offsets.min()), int(life.offsets.max()) + 1)
+        found[life.tp] = found.get(life.tp, span).hull(span)
+    return dict(sorted(found.items()))
+
+
+def runs(offsets: Offsets) -> str:
+    """Ascending offsets in words: `3, 7-9, 12 and 4 more`."""
+    parts = np.split(offsets, np.flatnonzero(np.diff(offsets) > 1) + 1)
+    names = [str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts[:_RUNS_SHOWN]]
+    more = len(offsets) - sum(len(p) for p in parts[:_RUNS_SHOWN])
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def present(table: DeltaTable, rows: pa.Table) -> Mask:

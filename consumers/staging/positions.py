@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Transaction
 from consumers.types import Position, TopicPartition, topic_hash
 
 _GAP = 8
+_CUT = "~"
 
 
 def position_id(consumer: str, tp: TopicPartition) -> str:
@@ -72,9 +73,19 @@ def all_positions(table: DeltaTable, consumer: str, topics: Iterable[str]) -> di
     return found
 
 
+def label(topic_id: str, cut: int) -> str:
+    """What rows have in `_topic_id`: the incarnation of the topic, and of the partition's log once that was cut short."""
+    return f"{topic_id}{_CUT}{cut}" if cut else topic_id
+
+
+def topic_id_of(label: str) -> str:
+    """The id of the topic in a label."""
+    return label.partition(_CUT)[0]
+
+
 def is_current(table: DeltaTable, consumer: str, tp: TopicPartition, label: str) -> bool:
     """Whether rows labelled so (`_topic_id`) are of the incarnation that the partition's position belongs to."""
-    topic_id, _, cut = label.partition("~")
+    topic_id, _, cut = label.partition(_CUT)
     return known_topic(table, consumer, tp.topic) == topic_hash(topic_id) and position(table, consumer, tp).cut == int(cut or 0)
 
 

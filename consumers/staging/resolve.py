@@ -12,8 +12,10 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableMerger
 
 from consumers.clock import Clock
 from consumers.config import Consumer
@@ -23,13 +25,12 @@ from consumers.staging.files import write_file
 from consumers.staging.local import local_dataset, text
 from consumers.staging.places import Mask, by_life, distinct, present
 from consumers.staging.schema import DEAD_LETTERS, PLACE, filled
-from consumers.types import Ranges
+from consumers.staging.writing import HOOKS, WRITER
+from consumers.types import OffsetRange, Ranges, TopicPartition
 
 _ATTEMPTS = 50
 _PAUSE_SECONDS = 0.05
 _CHUNK = 100_000
-_WRITER = WriterProperties(compression="ZSTD", compression_level=1)
-_HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 _OURS = ("_commit_id", "_attempts", "_resolved_at", "_resolved_by", "_rejected_at")
 _STATE = [*PLACE, "_commit_id", "_resolved_at"]
 
@@ -75,19 +76,35 @@ class Resolver:
         self._letters.update_incremental()
         marked, waiting, count = 0, [], 0
         for tp, step in ranges.items():
-            inside = (
-                (text("_topic") == tp.topic)
-                & (pc.field("_partition") == tp.partition)
-                & (pc.field("_offset") >= step.start)
-                & (pc.field("_offset") < step.end)
-            )
-            for batch in local_dataset(self._letters).to_batches(columns=_STATE, filter=inside & WAITING):
+            for batch in local_dataset(self._letters).to_batches(columns=_STATE, filter=_inside(tp, step) & WAITING):
                 waiting.append(batch.select(PLACE))
                 count += batch.num_rows
                 if count >= _CHUNK:
                     marked += self.mark(pa.Table.from_batches(waiting), None, by)
                     waiting, count = [], 0
         return marked + (self.mark(pa.Table.from_batches(waiting), None, by) if count else 0)
+
+    def reopen(self, ranges: Ranges) -> int:
+        """Let the resolved dead letters in `ranges` wait again that are no rows any longer, as after a restore: how many."""
+        self._letters.update_incremental()
+        opened = 0
+        for tp, step in ranges.items():
+            for batch in local_dataset(self._letters).to_batches(columns=_STATE, filter=_inside(tp, step) & RESOLVED):
+                opened += self._open(distinct(pa.Table.from_batches([batch])))
+        return opened
+
+    def _open(self, places: pa.Table) -> int:
+        def attempt() -> int:
+            self._letters.update_incremental()
+            self._staged.update_incremental()
+            gone = places.filter(pa.array(~present(self._staged, places)))
+            if not gone.num_rows:
+                return 0
+            merger = self._matching(gone, "t._resolved_at IS NOT NULL")
+            done = merger.when_matched_update({"_resolved_at": _NULL_TIME, "_resolved_by": _NULL_TEXT}).execute()
+            return int(done["num_target_rows_updated"])
+
+        return self._persistently(attempt) if places.num_rows else 0
 
     def mark(self, rows: pa.Table, failed: pa.Table | None, by: str) -> int:
         """Mark the dead letters of these records that are rows by now as resolved; those of `failed` (with a new `_reason`) that
@@ -117,19 +134,23 @@ class Resolver:
         now = pa.scalar(int(self._clock.time() * 1_000_000), DEAD_LETTERS.field("_resolved_at").type)
         return judged.append_column("at", _constant(now, judged.num_rows)).append_column("by", _constant(by, judged.num_rows))
 
-    def _merge(self, source: pa.Table) -> int:
+    def _matching(self, source: pa.Table, state: str) -> TableMerger:
+        """The dead letters `t` in this state that are of the records `s`."""
         # In words as well, because delta-rs reads only files that the literals allow.
         low, high = pc.min(source["_offset"]).as_py(), pc.max(source["_offset"]).as_py()
         same = " AND ".join(f"t.{name} = s.{name}" for name in PLACE)
-        merger = self._letters.merge(
+        return self._letters.merge(
             source,
-            f"t._offset >= {low} AND t._offset <= {high} AND t._resolved_at IS NULL AND t._commit_id IS NULL AND {same}",
+            f"t._offset >= {low} AND t._offset <= {high} AND {state} AND t._commit_id IS NULL AND {same}",
             source_alias="s",
             target_alias="t",
-            writer_properties=_WRITER,
+            writer_properties=WRITER,
             commit_properties=_properties(),
-            post_commithook_properties=_HOOKS,
+            post_commithook_properties=HOOKS,
         )
+
+    def _merge(self, source: pa.Table) -> int:
+        merger = self._matching(source, "t._resolved_at IS NULL")
         done = (
             merger.when_matched_update({"_resolved_at": "s.at", "_resolved_by": "s.by"}, predicate="s.resolved")
             .when_matched_update({"_attempts": "coalesce(t._attempts, 0) + 1", "_reason": "s.reason"}, predicate="NOT s.resolved")
@@ -148,15 +169,15 @@ class Resolver:
 
     def conclude(self, commit_ids: Iterable[str]) -> None:
         """The rewrites with these ids are committed: their dead letters are final."""
-        gone = {"_commit_id": "CAST(NULL AS STRING)"}
+        gone = {"_commit_id": _NULL_TEXT}
         self._changing(
             commit_ids,
             lambda named: self._letters.update(
                 gone,
                 predicate=named,
-                writer_properties=_WRITER,
+                writer_properties=WRITER,
                 commit_properties=_properties(),
-                post_commithook_properties=_HOOKS,
+                post_commithook_properties=HOOKS,
             ),
         )
 
@@ -164,9 +185,7 @@ class Resolver:
         """The rewrites with these ids will never be committed: their dead letters go."""
         self._changing(
             commit_ids,
-            lambda named: self._letters.delete(
-                named, _WRITER, commit_properties=_properties(), post_commithook_properties=_HOOKS
-            ),
+            lambda named: self._letters.delete(named, WRITER, commit_properties=_properties(), post_commithook_properties=HOOKS),
         )
 
     def settled(self) -> int:
@@ -212,6 +231,17 @@ class Resolver:
 
 WAITING = pc.field("_resolved_at").is_null() & pc.field("_commit_id").is_null()
 """The dead letters that are not resolved, and of no unfinished rewrite."""
+RESOLVED = pc.field("_resolved_at").is_valid()
+_NULL_TIME, _NULL_TEXT = "CAST(NULL AS TIMESTAMP)", "CAST(NULL AS STRING)"
+
+
+def _inside(tp: TopicPartition, step: OffsetRange) -> ds.Expression:
+    return (
+        (text("_topic") == tp.topic)
+        & (pc.field("_partition") == tp.partition)
+        & (pc.field("_offset") >= step.start)
+        & (pc.field("_offset") < step.end)
+    )
 
 
 def _properties() -> CommitProperties:

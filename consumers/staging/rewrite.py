@@ -26,11 +26,12 @@ from consumers.staging.files import write_file
 from consumers.staging.local import local_dataset
 from consumers.staging.log import StagedCommit, WindowChange
 from consumers.staging.mend import mend
-from consumers.staging.places import Mask, absent_from, by_life, distinct, in_order, present
+from consumers.staging.places import Mask, absent_from, by_life, distinct, in_order, present, ranges_of
 from consumers.staging.resolve import Resolver
 from consumers.staging.schema import DEAD_LETTERS, PLACE, WINDOW, filled, schema_id, staged_schema
+from consumers.staging.turns import rewriting
 from consumers.staging.windows import split
-from consumers.types import OffsetRange, Positions, Ranges, TopicPartition
+from consumers.types import Positions, Ranges
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Rewriter:
         self.schema_id = schema_id(consumer.config.columns)
         self._code_version = code_version or self.schema_id
         self._clock = clock
-        self._table = open_table(consumer.staged, self.schema, [WINDOW], consumer.name)
+        self._table = open_table(consumer.staged, self.schema, [WINDOW], consumer)
         self._resolver = Resolver(consumer, clock)
         self._mended = False
 
@@ -92,7 +93,7 @@ class Rewriter:
         def attempt() -> StagedCommit | None:
             self._table.update_incremental()
             # What a definition that came meanwhile has added would be missing from the rows.
-            fit_columns(self._table, self.schema, self.consumer.name)
+            fit_columns(self._table, self.schema, self.consumer)
             files = sorted(self._table.file_uris(file_pruning_predicate=[(WINDOW, "=", window)]))
             if not made or made[-1][1] != files or self._moved_back(made[-1][0].positions):
                 now = self._snapshot(window)
@@ -118,7 +119,7 @@ class Rewriter:
             new = rows.filter(pa.array(self._final(rows) & ~present(self._table, rows)))
             if not new.num_rows:
                 return None
-            change = replace(self._change("replay", by, why), ranges=_ranges(new), resolved=new.num_rows)
+            change = replace(self._change("replay", by, why), ranges=ranges_of(new), resolved=new.num_rows)
             return self._commit(change, new, None)
 
         return self._persistently(attempt), new
@@ -144,7 +145,8 @@ class Rewriter:
     def _persistently(self, attempt: Callable[[], StagedCommit | None]) -> StagedCommit | None:
         for number in range(_ATTEMPTS):
             try:
-                return attempt()
+                with rewriting(self.consumer.staged):
+                    return attempt()
             except Conflict as error:
                 log.info("%s: starting again (%d): %s", self.consumer.name, number + 1, error)
                 self._clock.sleep(random.uniform(0, min(2.0, 0.05 * 2**number)))
@@ -273,8 +275,3 @@ class Rewriter:
                 (self.consumer.staged / file.path).unlink()
             raise
         return replace(change, version=version, committed_at_ms=int(self._clock.time() * 1000))
-
-
-def _ranges(rows: pa.Table) -> dict[TopicPartition, OffsetRange]:
-    """Per partition from the first offset to past the last."""
-    return {life.tp: OffsetRange(int(life.offsets.min()), int(life.offsets.max()) + 1) for life in by_life(rows)}

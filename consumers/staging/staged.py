@@ -6,8 +6,11 @@ is older than the takeover, and Delta refuses two commits of the same applicatio
 lose a row, and no lock service is needed.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+
+import pyarrow as pa
 
 from consumers.clock import Clock
 from consumers.config import Consumer
@@ -18,6 +21,7 @@ from consumers.staging.delta import commit, delete, open_table, transactions, wh
 from consumers.staging.files import NewFile
 from consumers.staging.log import StagedCommit, WindowChange
 from consumers.staging.past import condition, rows_past
+from consumers.staging.restore import Restored, RestoreWatch, restored
 from consumers.staging.schema import WINDOW, staged_schema
 from consumers.types import Position, Ranges, TopicPartition, topic_hash
 
@@ -27,10 +31,12 @@ class StagedTable:
 
     def __init__(self, consumer: Consumer, clock: Clock) -> None:
         self.consumer = consumer.name
+        self._definition = consumer
         self.path = consumer.staged
         self.schema = staged_schema(consumer.config.columns, consumer.config.keep_raw)
         self._clock = clock
-        self._table = open_table(self.path, self.schema, [WINDOW], consumer.name)
+        self._table = open_table(self.path, self.schema, [WINDOW], consumer)
+        self._watch = RestoreWatch()
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
         """Where each partition stands in the newest commit."""
@@ -40,6 +46,15 @@ class StagedTable:
     def known_topic(self, topic: str) -> int | None:
         """The hash of the topic id that the loaded snapshot's positions belong to."""
         return ids.known_topic(self._table, self.consumer, topic)
+
+    def files_by_window(self) -> Counter[str]:
+        """How many files each window has in the loaded snapshot."""
+        return Counter(str(window) for window in pa.table(self._table.get_add_actions(flatten=True))[f"partition.{WINDOW}"])
+
+    def restored(self) -> Restored | None:
+        """What follows from a RESTORE that no move has followed yet, for the loaded snapshot; None where there is none."""
+        found = self._watch.look(self._table)
+        return None if found is None else restored(self._table, self.consumer, found)
 
     def acquire(
         self,
@@ -56,6 +71,7 @@ class StagedTable:
         Raises `OwnershipLost` when one of them moved since.
         """
         self._require(seen)
+        takeover = replace(takeover, looked=self._watch.clean)
         epochs = {tp: max(then.epoch, other_epochs.get(tp, 0)) + 1 for tp, then in seen.items()}
         taken = {
             tp: Position(start, epochs[tp], epochs[tp] if tp in cut else seen[tp].cut) for tp, start in takeover.starts.items()
@@ -83,8 +99,9 @@ class StagedTable:
     ) -> tuple[dict[TopicPartition, Position], StagedCommit]:
         """Set partitions to `move.starts` in new epochs, provided that they still stand as `seen`.
 
-        Rows at or past an earlier start go in the same commit, since they are read again; `labels` name the incarnation of each
-        partition's log that they belong to. Returns the new positions, and `move` with what it removed and its version.
+        Rows at or past a start that is no later go in the same commit, since they are read again; `labels` name the incarnation
+        of each partition's log that they belong to. Returns the new positions, and `move` with what it removed (whose windows
+        are added to its own) and its version.
 
         Raises `OwnershipLost`, with nothing changed, when a partition moved since, or rows of these offsets are being rewritten.
         """
@@ -95,9 +112,10 @@ class StagedTable:
         versions = {rewrites: (self._table.transaction_version(rewrites) or 0) + 1}
         for tp, new in taken.items():
             versions |= {ids.position_id(self.consumer, tp): move.starts[tp], ids.epoch_id(self.consumer, tp): new.epoch}
-        back = {tp: start for tp, start in move.starts.items() if start < (seen[tp].offset or 0)}
+        back = {tp: start for tp, start in move.starts.items() if start <= (seen[tp].offset or 0)}
         gone = rows_past(self._table, back, labels)
-        move = replace(move, removed=sum(gone.values()), windows={window: WindowChange(0, 0, 0) for window in sorted(gone)})
+        windows = {window: WindowChange(0, 0, 0) for window in sorted({*move.windows, *gone})}
+        move = replace(move, removed=sum(gone.values()), windows=windows)
         if gone:
             version = delete(self._table, condition(back, labels), transactions(versions), move.to_json())
         else:
@@ -115,18 +133,23 @@ class StagedTable:
 
         def attempt() -> int:
             self.require(batch.ranges, epochs)
-            require_types(self._table, self.schema, self.consumer)
+            require_types(self._table, self.schema, self._definition)
             return commit(self._table, self.schema, [WINDOW], actions, transactions(moved), batch.to_json())
 
-        return self._dated(batch, while_owned(attempt))
+        version = while_owned(attempt)
+        self._watch.committed(version)
+        return self._dated(batch, version)
 
     def require(self, ranges: Ranges, epochs: Mapping[TopicPartition, int]) -> None:
-        """Raise `OwnershipLost` unless the newest commit stands at the starts of `ranges`, in these epochs.
+        """Raise `OwnershipLost` unless the newest commit stands at the starts of `ranges`, in these epochs, and the table was not
+        restored to an older version.
 
         Dead letters are appended only after this has passed: a member that lags behind its own commit (it read again what was
         committed meanwhile) still holds the epoch, so nothing else would keep it from appending them a second time.
         """
         self._table.update_incremental()
+        if (restore := self._watch.look(self._table)) is not None:
+            raise OwnershipLost(f"the table was restored to version {restore.target}: the positions have to follow")
         for tp, step in ranges.items():
             now = ids.position(self._table, self.consumer, tp)
             if (now.offset, now.epoch) != (step.start, epochs[tp]):

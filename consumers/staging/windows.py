@@ -1,6 +1,7 @@
 """Cutting rows into windows of event time. A window's key is also its Dagster partition key: `2013-01-31` or `2013-01-31-05`."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 
 Every = Literal["hour", "day"]
 FORMATS: dict[Every, str] = {"hour": "%Y-%m-%d-%H", "day": "%Y-%m-%d"}
+LENGTHS: dict[Every, timedelta] = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 def window_keys(times: pa.ChunkedArray | pa.Array, every: Every) -> pa.Array:
@@ -20,6 +22,11 @@ def window_keys(times: pa.ChunkedArray | pa.Array, every: Every) -> pa.Array:
     distinct = starts.dictionary_encode()
     labels = pc.strftime(distinct.dictionary, format=FORMATS[every])
     return pa.DictionaryArray.from_arrays(distinct.indices, labels).cast(pa.string())
+
+
+def start_of(window: str, every: Every) -> datetime:
+    """When the window with this key starts. Raises ValueError for a text that is no window's key."""
+    return datetime.strptime(window, FORMATS[every]).replace(tzinfo=UTC)
 
 
 def split(table: pa.Table, keys: pa.Array) -> Iterator[tuple[str, pa.Table]]:

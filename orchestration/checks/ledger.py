@@ -5,15 +5,20 @@ A *life* is one run of offsets of a partition: a topic that is deleted and creat
 offsets a second time. Rows name their life in `_topic_id`.
 
 Only batches account for offsets, and only those must join. A rewrite or a replay changes what became of offsets that were
-accounted for, or loads older ones; a move says where the next batch starts.
+accounted for, or loads older ones; a move says where the next batch starts. After a RESTORE the book is again what it was at the
+restored version, and the move that follows it says from where on offsets are accounted for again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
+from consumers.clock import moment
 from consumers.staging.log import StagedCommit
+from consumers.staging.positions import label
+from consumers.staging.restore import BY, Restore
 from consumers.types import OffsetRange, TopicPartition
+
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,7 +48,7 @@ class _State:
 
     @property
     def label(self) -> str:
-        return f"{self.topic_id}~{self.cut}" if self.cut else self.topic_id
+        return label(self.topic_id, self.cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,10 @@ class Ledger:
     dead_letters: int | None = 0
     skipped: int = 0
     version: int = -1
+    unfollowed: Restore | None = None
+    """A RESTORE that no move has followed yet."""
+    faults_before: int = 0
+    """How many faults there were before it."""
 
     @property
     def offsets(self) -> int:
@@ -97,29 +106,73 @@ class Ledger:
         return any(change.life == life and change.range.start <= offset < change.range.end for change in self.changes)
 
 
-def ledger(commits: Iterable[StagedCommit]) -> Ledger:
-    """Read commits, oldest first."""
-    book = Ledger()
-    states: dict[TopicPartition, _State] = {}
-    for commit in commits:
-        book.version = commit.version
-        book.rows += commit.rows - commit.removed
-        if book.dead_letters is not None:
-            book.dead_letters += commit.dead_letters - commit.resolved
-        for tp, start in commit.starts.items():
-            _start(book, states.setdefault(tp, _State()), commit, tp, start)
-        for tp, step in commit.ranges.items():
-            (_batch if commit.kind == "batch" else _change)(book, states.setdefault(tp, _State()), commit, tp, step)
-        if commit.kind == "batch":
-            book.skipped += commit.skipped
-        elif commit.kind == "rewrite":
-            book.rewrites.add(commit.commit_id)
-            book.losses += [_unread(commit, tp, lost) for tp, lost in commit.lost.items()]
+_States = dict[TopicPartition, _State]
+
+
+def ledger(commits: Iterable[StagedCommit], restores: Sequence[Restore] = ()) -> Ledger:
+    """Read commits, oldest first, and the restores between them."""
+    book = _read(list(commits), restores)[0]
+    if (open_ := book.unfollowed) is not None:
+        book.moves.append(
+            f"the table was restored to version {open_.target} (version {open_.version}), and no member has run since: the next "
+            "one reads again what came after"
+        )
     return book
 
 
+def _read(log: Sequence[StagedCommit], restores: Sequence[Restore]) -> tuple[Ledger, _States]:
+    book, states = Ledger(), _States()
+    events: list[StagedCommit | Restore] = [*log, *restores]
+    for event in sorted(events, key=lambda event: event.version):
+        if isinstance(event, Restore):
+            book = _restore(book, states, event, log, restores)
+        else:
+            _enter(book, states, event)
+    return book, states
+
+
+def _restore(book: Ledger, states: _States, restore: Restore, log: Sequence[StagedCommit], restores: Sequence[Restore]) -> Ledger:
+    """The book as it was at the restored version. Which incarnations and epochs there were since does not go back."""
+    target = restore.target
+    past, then = _read([each for each in log if each.version <= target], [each for each in restores if each.version <= target])
+    for tp, state in states.items():
+        state.next = then[tp].next if tp in then else None
+    past.rewrites |= book.rewrites
+    past.unfollowed, past.faults_before = restore, len(past.faults)
+    past.version, past.dead_letters = book.version, None
+    return past
+
+
+def _followed(book: Ledger) -> None:
+    """A move has followed the restore: what was staged in between is taken back, and with it the gaps before it."""
+    if book.unfollowed is not None:
+        del book.faults[book.faults_before :]
+        book.unfollowed = None
+
+
+def _enter(book: Ledger, states: _States, commit: StagedCommit) -> None:
+    book.version = commit.version
+    book.rows += commit.rows - commit.removed
+    if book.dead_letters is not None:
+        book.dead_letters += commit.dead_letters - commit.resolved
+    if commit.by == BY:
+        _followed(book)
+    for tp, start in commit.starts.items():
+        _start(book, states.setdefault(tp, _State()), commit, tp, start)
+    for tp, step in commit.ranges.items():
+        (_batch if commit.kind == "batch" else _change)(book, states.setdefault(tp, _State()), commit, tp, step)
+    if commit.kind == "batch":
+        book.skipped += commit.skipped
+    elif commit.kind == "rewrite":
+        book.rewrites.add(commit.commit_id)
+        book.losses += [_unread(commit, tp, lost) for tp, lost in commit.lost.items()]
+
+
 def _start(book: Ledger, state: _State, commit: StagedCommit, tp: TopicPartition, start: int) -> None:
-    if commit.kind == "move":
+    if commit.kind == "move" and commit.by == BY:
+        state.epoch, state.next = state.epoch + 1, start
+        _take_back(book, Life(state.label, tp), start)
+    elif commit.kind == "move":
         state.epoch += 1
         _move(book, state, commit, tp, start)
     else:
@@ -192,12 +245,11 @@ def _change(book: Ledger, state: _State, commit: StagedCommit, tp: TopicPartitio
 
 
 def _widen(spans: dict[Life, OffsetRange], life: Life, step: OffsetRange) -> None:
-    span = spans.get(life, step)
-    spans[life] = OffsetRange(min(span.start, step.start), max(span.end, step.end))
+    spans[life] = spans.get(life, step).hull(step)
 
 
 def _told(commit: StagedCommit) -> str:
-    at = datetime.fromtimestamp(commit.committed_at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    at = moment(commit.committed_at_ms / 1000)
     return f"by {commit.by or 'somebody'} on {at}: {commit.why or 'no reason given'} (version {commit.version})"
 
 
@@ -221,8 +273,8 @@ def _lost(commit: StagedCommit, tp: TopicPartition, lost: OffsetRange, recreated
     return f"{tp}: offsets {lost.start} to {lost.end - 1} were lost (version {commit.version})"
 
 
-def named_windows(commit: StagedCommit, limit: int = 5) -> str:
+def named_windows(commit: StagedCommit) -> str:
     """The windows of a commit in words, the first few by name."""
     names = sorted(commit.windows)
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more if names else "none"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more if names else "none"

@@ -15,6 +15,8 @@ from deltalake import DeltaTable
 
 from consumers.config import Consumer
 from consumers.staging.log import commits
+from consumers.staging.places import runs
+from consumers.staging.restore import restores
 from orchestration.checks.contents import Contents, Offsets, read, read_letters, windows_of
 from orchestration.checks.ledger import Ledger, Life, Step, ledger, named_windows
 
@@ -80,7 +82,8 @@ def snapshot(consumer: Consumer) -> Snapshot | None:
 
 def snapshot_at(table: DeltaTable, consumer: Consumer) -> Snapshot:
     """The same at the version that `table` has loaded, whatever was committed since."""
-    book = ledger(commit for commit in commits(table) if commit.version <= table.version())
+    log = [commit for commit in commits(table) if commit.version <= table.version()]
+    book = ledger(log, restores(table, log))
     staged = read(table, book.extent)
     waiting, resolved = Contents(book.extent), Contents(book.extent)
     if DeltaTable.is_deltatable(str(consumer.dead_letters)):
@@ -173,12 +176,3 @@ def _absent(shot: Snapshot, step: Step) -> Offsets:
     first = shot.book.extent[step.life].start
     part = slice(step.range.start - first, step.range.end - first)
     return np.flatnonzero(~shot.recorded(step.life)[part]) + step.range.start
-
-
-def runs(offsets: Offsets, limit: int = 5) -> str:
-    """Ascending offsets in words: `3, 7-9, 12 and 4 more`."""
-    cuts = np.flatnonzero(np.diff(offsets) > 1) + 1
-    parts = np.split(offsets, cuts)
-    names = [str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts[:limit]]
-    more = len(offsets) - sum(len(p) for p in parts[:limit])
-    return ", ".join(names) + (f" and {more} more" if more else "")

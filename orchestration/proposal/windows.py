@@ -45,11 +45,10 @@ class Rate:
 
 @dataclass(frozen=True)
 class WindowChoice:
-    """The window, why, and how fast it fills."""
+    """The window, and why."""
 
     window: Window
     why: str
-    rate: Rate
 
 
 def extent(stamps: pa.Array) -> Extent | None:
@@ -71,13 +70,13 @@ def propose(
     own = extent(_sane(stamps))
     field, by = _field(own, columns, fields)
     if by is None:
-        return WindowChoice(Window(every="day"), "the sample tells nothing about time", Rate(None, None))
+        return WindowChoice(Window(every="day"), "the sample tells nothing about time")
     rate = _rate(by, total, record_bytes)
     every: Literal["hour", "day"] = "hour" if (rate.bytes or 0) > _BIG_DAY and not _is_date(columns, field) else "day"
     # Of partitions up to today, the newest would have nothing, and those are what Dagster shows.
     last = by.last.date().isoformat() if now - by.last > _BYGONE else None
     window = Window(every=every, field=field, first=by.first.date().isoformat(), last=last)
-    return WindowChoice(window, _why(own, field, by, rate), rate)
+    return WindowChoice(window, _why(own, field, by, rate))
 
 
 def _field(own: Extent | None, columns: Mapping[str, Proposed], fields: Mapping[Path, Field]) -> tuple[str | None, Extent | None]:

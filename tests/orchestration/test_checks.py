@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import dagster as dg
 import pytest
 from deltalake import DeltaTable
@@ -12,12 +10,7 @@ from orchestration.checks.definitions import CHECKS, check_job, findings, staged
 from orchestration.checks.ledger import ledger
 from orchestration.checks.staged import Finding, no_duplicates, offsets_accounted_for, ranges_join, snapshot, snapshot_at
 from orchestration.mirror_events import staged_key
-from tests.orchestration.staged_tables import Tables, consumer_in
-
-
-@pytest.fixture
-def consumer(tmp_path: Path) -> Consumer:
-    return consumer_in(tmp_path)
+from tests.orchestration.staged_tables import Tables
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ def test_a_partition_that_is_read_to_its_end_completes_windows_by_the_wall_clock
     bench.stage("2024-01-01", "2024-01-01")
     bench.clock = ManualClock(JANUARY + 2 * DAY)
     at_end = {TP: Watermarks(0, 1)}
-    assert "orders/0 have no row" not in advance(bench.instance, bench.consumer, at_end, {TP: 1}, bench.clock).sentence
+    assert "orders/0 has no row" not in advance(bench.instance, bench.consumer, at_end, {TP: 1}, bench.clock).sentence
     bench.clock.advance(60)
     found = advance(bench.instance, bench.consumer, at_end, {TP: 1}, bench.clock)
     assert valid_through(bench.instance, "orders") == JANUARY + 2 * DAY
@@ -207,7 +207,7 @@ def test_windows_are_told_of_again_after_a_position_was_moved_back(bench: Bench)
     bench.look()
     bench.look()
     bench.tables.move(1, OffsetRange(1, 2), "me", "again")
-    assert "not known yet: orders/0 have no row" in bench.look().sentence
+    assert "not known yet: orders/0 has no row and is not idle" in bench.look().sentence
     assert kept(bench.instance, "orders").told == ""
     bench.offset = 1
     bench.stage("2024-01-02", "2024-01-03")

@@ -85,13 +85,14 @@ def load_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dg.Definition
     return dg.Definitions.merge(own, dg.Definitions(resources={"kafka": KafkaResource()}))
 
 
-def test_dagster_names_file_and_line_of_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mistake", ["topik: 1", "schedule: nightly"])
+def test_dagster_names_file_and_line_of_a_mistake(mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "shop" / "defs" / "orders" / "defs.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text("type: orchestration.components.KafkaConsumer\nattributes:\n  topic: orders\n  topik: 1\n")
+    path.write_text(f"type: orchestration.components.KafkaConsumer\nattributes:\n  topic: orders\n  {mistake}\n")
     with pytest.raises(Exception) as raised:
         load_project(tmp_path, monkeypatch)
-    assert f"attributes.topik at {path}:4" in str(raised.value.__cause__)
+    assert f"attributes.{mistake.partition(':')[0]} at {path}:4" in str(raised.value.__cause__)
 
 
 DEFINITION = """\

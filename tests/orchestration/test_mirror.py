@@ -1,8 +1,7 @@
 import fcntl
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -15,18 +14,7 @@ from orchestration import mirror
 from orchestration.components.consumer_assets import partitions
 from orchestration.mirror_events import DATA_VERSION, data_version, dead_letters_key, staged_key
 from orchestration.mirror_marks import LOST
-from tests.orchestration.staged_tables import Tables, consumer_in, version_of
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as instance:
-        yield instance
-
-
-@pytest.fixture
-def consumer(tmp_path: Path) -> Consumer:
-    return consumer_in(tmp_path)
+from tests.orchestration.staged_tables import Tables, version_of
 
 
 @pytest.fixture

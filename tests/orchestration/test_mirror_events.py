@@ -43,7 +43,7 @@ def test_an_event_has_the_numbers_that_the_ui_plots() -> None:
         "small_file_share": 0.75,
         "commits": 1,
         "lag": 5,
-        "time_lag_seconds": 10.0,
+        "event_age_seconds": 10.0,
         "rows_per_second": 5.0,
         "flush_milliseconds": 750.0,
         "commit_milliseconds": 250.0,
@@ -53,15 +53,15 @@ def test_an_event_has_the_numbers_that_the_ui_plots() -> None:
     }
 
 
-def test_where_record_times_are_unknown_the_time_lag_is_the_age_of_the_batch() -> None:
-    assert metadata(replace(BATCH, times={}))["time_lag_seconds"] == 2.0
+def test_where_record_times_are_unknown_the_event_age_is_that_of_the_batch() -> None:
+    assert metadata(replace(BATCH, times={}))["event_age_seconds"] == 2.0
 
 
 def test_lag_and_the_like_are_the_newest_commits_and_counts_are_sums() -> None:
     newest = replace(BATCH, high={TP: 10}, times={TP: 99_000}, version=4)
     found = metadata(BATCH, newest)
     assert (found["rows"], found["commits"], found["rows_per_second"]) == (20, 2, 5.0)
-    assert (found["lag"], found["time_lag_seconds"], found["delta_version"]) == (0, 1.0, 4)
+    assert (found["lag"], found["event_age_seconds"], found["delta_version"]) == (0, 1.0, 4)
 
 
 def test_a_rewrite_replaces_what_was_added_before_it() -> None:

@@ -1,7 +1,6 @@
 """The table of all consumers: the same line in the terminal and in Dagster, with what is known and what is not."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -67,12 +66,6 @@ def test_resolved_dead_letters_are_not_counted(consumer: Consumer, admin: Memory
         stamps = pa.array([resolved], pa.timestamp("us", "UTC"))
         write_deltalake(consumer.dead_letters, pa.table({"_offset": [1], "_resolved_at": stamps}), mode="append")
     assert line(consumer, admin)["dead letters"] == 1
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
 
 
 def test_dagsters_table_has_the_same_lines_and_changes_with_them_but_not_with_time(

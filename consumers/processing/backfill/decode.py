@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from consumers.config import Consumer
-from consumers.processing.backfill.locate import ranges_of
 from consumers.processing.decoding import decoder_for
 from consumers.processing.strategies.protocol import Message
 from consumers.processing.strategies.stage.buffer import shape
+from consumers.staging.places import ranges_of
 from consumers.staging.schema import DEAD_LETTERS, PLACE, WINDOW, filled, staged_schema
 from consumers.types import TopicPartition
 

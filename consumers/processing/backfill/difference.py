@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from consumers.processing.backfill.shadow import Shadow, at_or_past, rows_of, windows_of
+from consumers.processing.backfill.locate import at_or_past
+from consumers.processing.backfill.shadow import Shadow, rows_of
+from consumers.staging.local import windows_of
 from consumers.staging.places import absent_from, in_order, present
 from consumers.staging.schema import PLACE, WINDOW
 
@@ -31,8 +33,12 @@ def difference(shadow: Shadow) -> Difference:
     table, beside = DeltaTable(shadow.consumer.staged), shadow.open()
     positions = shadow.positions()
     found = Difference()
-    for window in sorted({*windows_of(table), *windows_of(beside)}):
-        old = rows_of(table, window) if shadow.done(window) else rows_of(table, "")
+    built = {*windows_of(beside)}
+    for window in sorted({*windows_of(table), *built}):
+        done = shadow.done(window)
+        if not done and window not in built:
+            continue
+        old = rows_of(table, window if done else "")
         old = old.filter(pa.array(~at_or_past(table, shadow.consumer, old, positions)))
         new = rows_of(beside, window)
         came = new.filter(pa.array(absent_from(old, new)))

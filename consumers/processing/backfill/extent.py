@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 from consumers.processing.backfill.locate import Origin
 from consumers.processing.backfill.source import Source
-from consumers.staging.windows import FORMATS, Every
+from consumers.staging.windows import LENGTHS, Every, start_of
 from consumers.types import OffsetRange, Positions, TopicPartition
 
 
@@ -47,12 +46,11 @@ def with_named(extent: Extent, named: Mapping[TopicPartition, OffsetRange], posi
     for tp, asked in named.items():
         end = min(asked.end, positions.get(tp, 0))
         if asked.start < end:
-            known = ranges.get(tp, OffsetRange(asked.start, end))
-            ranges[tp] = OffsetRange(min(asked.start, known.start), max(end, known.end))
+            below = OffsetRange(asked.start, end)
+            ranges[tp] = ranges.get(tp, below).hull(below)
     return Extent(ranges, extent.gone)
 
 
 def _bounds(window: str, every: Every) -> tuple[int, int]:
-    start = datetime.strptime(window, FORMATS[every]).replace(tzinfo=UTC)
-    length = timedelta(hours=1) if every == "hour" else timedelta(days=1)
-    return int(start.timestamp() * 1000), int((start + 2 * length).timestamp() * 1000)
+    start = start_of(window, every)
+    return int(start.timestamp() * 1000), int((start + 2 * LENGTHS[every]).timestamp() * 1000)

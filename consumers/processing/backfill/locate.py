@@ -18,7 +18,7 @@ from consumers.errors import StorageError
 from consumers.staging import positions as ids
 from consumers.staging.local import local_dataset, text
 from consumers.staging.log import StagedCommit, newest_first
-from consumers.staging.places import Life, by_life
+from consumers.staging.places import Life, Mask, by_life, runs
 from consumers.staging.schema import DEAD_LETTERS, PLACE, WINDOW, filled
 from consumers.types import OffsetRange, Positions, TopicPartition, topic_hash
 
@@ -40,8 +40,7 @@ class Origin:
 
     def label(self, tp: TopicPartition, topic_id: str) -> str:
         """What rows of a partition's present log have in `_topic_id`."""
-        cut = self.cuts.get(tp, 0)
-        return f"{topic_id}~{cut}" if cut else topic_id
+        return ids.label(topic_id, self.cuts.get(tp, 0))
 
 
 def origin(consumer: Consumer) -> Origin:
@@ -96,22 +95,16 @@ def unresolved(consumer: Consumer, positions: Positions, which: ds.Expression | 
         if name in dataset.schema.names:
             wanted &= pc.field(name).is_null()
     found = filled(dataset.to_table(columns=list(LETTER), filter=wanted), schema)
-    staged = DeltaTable(consumer.staged)
-    final = np.ones(found.num_rows, np.bool_)
-    for life in by_life(found):
-        if ids.is_current(staged, consumer.name, life.tp, life.label):
-            final[life.rows] = life.offsets < positions.get(life.tp, 0)
-    return found.filter(pa.array(final))
+    return found.filter(pa.array(~at_or_past(DeltaTable(consumer.staged), consumer, found, positions)))
 
 
-def ranges_of(rows: pa.Table) -> dict[TopicPartition, OffsetRange]:
-    """Per partition from the first offset of some rows (columns `PLACE`) to past the last."""
-    found: dict[TopicPartition, OffsetRange] = {}
+def at_or_past(table: DeltaTable, consumer: Consumer, rows: pa.Table, positions: Positions) -> Mask:
+    """Which of some rows stand at or past these positions, in the incarnation that the table's own belong to."""
+    found = np.zeros(rows.num_rows, np.bool_)
     for life in by_life(rows):
-        first, end = int(life.offsets.min()), int(life.offsets.max()) + 1
-        known = found.get(life.tp, OffsetRange(first, end))
-        found[life.tp] = OffsetRange(min(known.start, first), max(known.end, end))
-    return dict(sorted(found.items()))
+        if ids.is_current(table, consumer.name, life.tp, life.label):
+            found[life.rows] = life.offsets >= positions.get(life.tp, 0)
+    return found
 
 
 def segments(life: Life, gap: int) -> list[OffsetRange]:
@@ -132,12 +125,7 @@ def merged(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     return found
 
 
-def in_words(rows: pa.Table, limit: int = 5) -> str:
+def in_words(rows: pa.Table) -> str:
     """Which records some rows are, for a message: `t/0: 3, 7-9 and 4 more; t/1: 5`."""
-    parts = []
-    for life in sorted(by_life(rows), key=lambda each: each.tp):
-        runs = segments(life, 1)
-        shown = ", ".join(str(r.start) if len(r) == 1 else f"{r.start}-{r.end - 1}" for r in runs[:limit])
-        more = sum(len(r) for r in runs[limit:])
-        parts.append(f"{life.tp}: {shown}{f' and {more} more' if more else ''}")
-    return "; ".join(parts)
+    lives = sorted(by_life(rows), key=lambda each: each.tp)
+    return "; ".join(f"{life.tp}: {runs(np.sort(life.offsets))}" for life in lives)

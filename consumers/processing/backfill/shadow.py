@@ -17,12 +17,12 @@ from deltalake import DeltaTable
 from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.errors import ConfigError, StorageError
-from consumers.processing.backfill.locate import unresolved
+from consumers.processing.backfill.locate import at_or_past, unresolved
 from consumers.processing.backfill.window import Backfill, Made
 from consumers.staging import positions as ids
 from consumers.staging.delta import commit, open_table, transactions
 from consumers.staging.files import write_file
-from consumers.staging.local import local_dataset, text
+from consumers.staging.local import local_dataset, text, windows_of
 from consumers.staging.places import by_life, in_order
 from consumers.staging.rewrite import Snapshot
 from consumers.staging.schema import DEAD_LETTERS, WINDOW, filled, staged_schema
@@ -130,23 +130,9 @@ def cast_shadow(shadow: Shadow, backfill: Backfill, clock: Clock, first: str = "
         _add(shadow, "", made, clock)
 
 
-def windows_of(table: DeltaTable) -> list[str]:
-    """The windows that the loaded snapshot has rows of, ascending."""
-    return sorted({str(each[WINDOW]) for each in table.partitions()})
-
-
 def rows_of(table: DeltaTable, window: str, columns: Sequence[str] | None = None) -> pa.Table:
     """A window's rows: these columns, or all of the table's own."""
-    return local_dataset(table).to_table(columns=list(columns) if columns else None, filter=pc.field(WINDOW) == window)
-
-
-def at_or_past(table: DeltaTable, consumer: Consumer, rows: pa.Table, positions: Positions) -> np.ndarray:
-    """Which of some rows stand at or past these positions, in the incarnation that the table's own belong to."""
-    found = np.zeros(rows.num_rows, np.bool_)
-    for life in by_life(rows):
-        if ids.is_current(table, consumer.name, life.tp, life.label):
-            found[life.rows] = life.offsets >= positions.get(life.tp, 0)
-    return found
+    return local_dataset(table, window).to_table(columns=list(columns) if columns else None)
 
 
 def _begin(shadow: Shadow, table: DeltaTable, whole: bool) -> Positions:

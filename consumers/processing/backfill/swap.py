@@ -9,22 +9,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake import CommitProperties, DeltaTable
 
 from consumers.clock import Clock
 from consumers.errors import StorageError
 from consumers.processing.backfill.difference import difference
-from consumers.processing.backfill.locate import ranges_of
-from consumers.processing.backfill.shadow import Shadow, at_or_past, rows_of, windows_of
+from consumers.processing.backfill.locate import at_or_past
+from consumers.processing.backfill.shadow import Shadow, rows_of
 from consumers.staging import positions as ids
 from consumers.staging.columns import fit_columns
 from consumers.staging.delta import conflicts_are_lost_ownership, transactions
 from consumers.staging.files import NewFile, write_file
+from consumers.staging.local import windows_of
 from consumers.staging.log import METADATA_KEY, StagedCommit, WindowChange, newest_first
-from consumers.staging.places import absent_from
+from consumers.staging.places import absent_from, ranges_of
 from consumers.staging.resolve import Resolver
 from consumers.staging.rewrite import Replacement, Rewriter, Snapshot
 from consumers.staging.schema import PLACE, WINDOW, filled, schema_id, staged_schema
+from consumers.staging.writing import HOOKS
 
 
 def swap(shadow: Shadow, clock: Clock, by: str) -> Iterator[StagedCommit]:
@@ -64,10 +66,11 @@ def _by_window(shadow: Shadow, clock: Clock, by: str, why: str) -> Iterator[Stag
     consumer, beside, positions = shadow.consumer, shadow.open(), shadow.positions()
     rejects = shadow.rejects()
     rewriter = Rewriter(consumer, clock)
-    for window in sorted({*windows_of(DeltaTable(consumer.staged)), *windows_of(beside)}):
-        new = rows_of(beside, window)
-        if not shadow.done(window) and not new.num_rows:
+    built = {*windows_of(beside)}
+    for window in sorted({*windows_of(DeltaTable(consumer.staged)), *built}):
+        if not shadow.done(window) and window not in built:
             continue
+        new = rows_of(beside, window)
 
         def make(before: Snapshot, new: pa.Table = new) -> Replacement:
             # Also those that came while the windows before this one were swapped.
@@ -153,7 +156,7 @@ def _overwrite(
                 max_commit_retries=0,
                 app_transactions=claim,
             ),
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+            post_commithook_properties=HOOKS,
         )
     table.update_incremental()
     return table.version()

@@ -18,14 +18,14 @@ from consumers.config import Consumer
 from consumers.errors import DataLoss, StorageError
 from consumers.processing.backfill.decode import Decoded, Shaper
 from consumers.processing.backfill.extent import Extent, older, with_named
-from consumers.processing.backfill.locate import candidates, in_words, merged, origin, ranges_of, segments
+from consumers.processing.backfill.locate import candidates, in_words, merged, origin, segments
 from consumers.processing.backfill.records import has_bytes, records_of
 from consumers.processing.backfill.source import Source
 from consumers.staging.log import StagedCommit
-from consumers.staging.places import Mask, Records, absent_from, by_life, present
+from consumers.staging.places import Mask, Records, absent_from, by_life, present, ranges_of
 from consumers.staging.rewrite import Replacement, Rewriter, Snapshot
 from consumers.staging.schema import PLACE, WINDOW, filled
-from consumers.types import OffsetRange, Ranges, TopicPartition
+from consumers.types import OffsetRange, Ranges, TopicPartition, hulls
 
 GAP = 1000
 """Wanted offsets further apart than this are read as two ranges."""
@@ -171,7 +171,7 @@ class Backfill:
         """Decode what is there of a window's records. Returns which of its rows are not. Raises `DataLoss`."""
         now_ms = int(self._clock.time() * 1000)
         whole = has_bytes(before.rows)
-        for kept in (before.rows.filter(whole) if pc.any(whole).as_py() else letters.slice(0, 0), letters):
+        for kept in (before.rows.filter(whole), letters):
             for records, labels in records_of(kept):
                 self._shaper.add(into, records, labels, now_ms)
         wanted = before.rows.filter(pc.invert(whole)).select(PLACE)
@@ -214,7 +214,7 @@ class Backfill:
             rows=rows,
             rejects=rejects,
             ranges=ranges_of(decoded.seen),
-            lost=_hulls(ranges_of(before.rows.filter(pa.array(unread))), gone),
+            lost=hulls(ranges_of(before.rows.filter(pa.array(unread))), gone),
             seen=decoded.seen.num_rows,
             added=int(absent_from(before.rows, rows).sum()),
             removed=int(absent_from(rows, before.rows).sum()),
@@ -265,11 +265,3 @@ def _inside(records: pa.RecordBatch, ranges: Ranges) -> Mask:
     for tp, span in ranges.items():
         found |= (partitions == tp.partition) & (offsets >= span.start) & (offsets < span.end)
     return found
-
-
-def _hulls(first: Ranges, second: Ranges) -> dict[TopicPartition, OffsetRange]:
-    return {
-        tp: OffsetRange(min(r.start for r in both), max(r.end for r in both))
-        for tp in sorted(first.keys() | second.keys())
-        if (both := [ranges[tp] for ranges in (first, second) if tp in ranges])
-    }

@@ -76,6 +76,16 @@ def test_every_other_change_is_refused_with_the_jobs_that_build_the_table_again(
     assert DeltaTable(tmp_path / "staged").version() == 0
 
 
+@pytest.mark.parametrize("part", ["whole", "of one topic"])
+def test_a_consumer_of_several_topics_is_told_what_works_there(tmp_path: Path, part: str) -> None:
+    several = consumer(tmp_path, topic=None, topics=["t", "u"])
+    StagedTable(several, ManualClock())
+    changed = consumer(tmp_path, topic=None, topics=["t", "u"], schema={"a": "integer"})
+    with pytest.raises(StorageError, match="use a new name, which stages into a new table") as refused:
+        StagedTable(changed if part == "whole" else changed.of_topic("t"), ManualClock())
+    assert "shadow_c" not in str(refused.value)
+
+
 def test_dead_letters_of_an_earlier_release_are_taken_over_and_added_to(tmp_path: Path) -> None:
     parts = consumer(tmp_path)
     before = pa.schema([field for field in DEAD_LETTERS if field.name not in MARKS])

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from consumers.clock import Clock
 from consumers.config import Consumer
 from consumers.processing.starts import Start
+from consumers.staging import positions as ids
 from consumers.staging.dead_letters import DeadLetterTable
+from consumers.staging.follow import follow
 from consumers.staging.log import StagedCommit
 from consumers.staging.schema import schema_id
 from consumers.staging.staged import StagedTable
 from consumers.types import Position, TopicPartition
-
-_CUT = "~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Hold:
     @property
     def topic_id(self) -> str:
         """The id of the topic that it was taken over from; empty where the brokers know none."""
-        return self.label.partition(_CUT)[0]
+        return ids.topic_id_of(self.label)
 
 
 class Owner:
@@ -41,6 +41,7 @@ class Owner:
         self._consumer = consumer
         self.member = member
         self._on_loss = on_loss
+        self._clock = clock
         self._staged = StagedTable(consumer, clock)
         self._dead_letters = DeadLetterTable(consumer, clock)
         self._holds: Mapping[TopicPartition, Hold] = {}
@@ -51,8 +52,16 @@ class Owner:
         return self._holds
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
-        """Where the staged table stands now."""
-        return self._staged.positions(partitions)
+        """Where the staged table stands now. Where somebody restored it to an older version, the positions follow first.
+
+        Raises `OwnershipLost` when another member is just doing so.
+        """
+        wanted = frozenset(partitions)
+        found = self._staged.positions(wanted)
+        if (restored := self._staged.restored()) is None:
+            return found
+        follow(self._consumer, restored, self._staged, self._dead_letters, self.member, self._clock)
+        return self._staged.positions(wanted)
 
     def known_topic(self, topic: str) -> int | None:
         """The hash of the topic's id that those positions belong to."""
@@ -86,4 +95,4 @@ class Owner:
 
 def label_of(topic_id: str, position: Position) -> str:
     """What the rows that are staged from there on have in `_topic_id`: which incarnation of the partition's log they are of."""
-    return f"{topic_id}{_CUT}{position.cut}" if position.cut else topic_id
+    return ids.label(topic_id, position.cut)

@@ -21,6 +21,7 @@ from consumers.processing.incarnation import Incarnation
 from consumers.processing.strategies.protocol import Message, MessageRejected
 from consumers.processing.strategies.stage.buffer import Buffer, shape
 from consumers.processing.strategies.stage.owner import Owner
+from consumers.processing.strategies.stage.patience import Patience
 from consumers.processing.strategies.stage.writer import TableWriter
 from consumers.staging.log import StagedCommit
 from consumers.types import TopicPartition
@@ -74,6 +75,7 @@ class Stage:
         self._clock = context.around.clock
         self._decoder = decoder_for(consumer.config)
         self._writer = TableWriter(consumer, owner.member, self._clock)
+        self._patience = Patience(consumer.config.batch, consumer.config.maintenance.files_per_window)
         self._room = max(consumer.config.batch.max_bytes // 4, 1)
         self._inbox: queue.SimpleQueue[_Batch | _Flush | _Stop] = queue.SimpleQueue()
         self._outbox: deque[StagedCommit] = deque()
@@ -193,7 +195,7 @@ class Stage:
         since = self._buffer.since
         if since is None or self._buffer.more or self._failure is not None:
             return None
-        return max(0.0, since + self._consumer.config.batch.max_latency_seconds - self._clock.monotonic())
+        return max(0.0, since + self._patience.seconds - self._clock.monotonic())
 
     def _take(self, item: _Batch) -> None:
         if item.generation != self._buffer_generation:
@@ -220,7 +222,9 @@ class Stage:
                 raise OwnershipLost(f"{', '.join(map(str, strange))}: this member does not hold them (any longer)")
             for topic_id in {holds[tp].topic_id for tp in buffer.ranges}:
                 self._incarnation.require(topic_id)
-            self._outbox.append(self._writer.write(buffer, holds, high))
+            done = self._writer.write(buffer, holds, high)
+            self._patience.wrote(done.windows, self._writer.staged.files_by_window)
+            self._outbox.append(done)
 
 
 def _explained(error: BaseException, consumer: Consumer) -> BaseException:
