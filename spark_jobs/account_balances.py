@@ -1,22 +1,22 @@
-"""The balance of every account over all transactions that were ever staged."""
+"""The balance of every account, kept up to date by the transactions that came since."""
 
-from collections.abc import Mapping, Sequence
-
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.staged import records
 
 
-def account_balances(spark: SparkSession, inputs: Mapping[str, DataFrame], windows: Sequence[str]) -> DataFrame:
-    """One row per account: `balance_cents` (integer cents, negative when overdrawn) and the number of
-    `transactions`.
+def account_balances(transactions: DataFrame, current: DataFrame | None) -> DataFrame:
+    """One row per account with new transactions: `balance_cents` (integer cents, negative when overdrawn) and the number of
+    `transactions`, both over all that were ever staged.
     """
-    return (
-        records(inputs["transactions"])
+    new = (
+        records(transactions)
         .groupBy("account_id")
-        .agg(
-            F.sum("amount_cents").alias("balance_cents"),
-            F.count(F.lit(1)).alias("transactions"),
-        )
+        .agg(F.sum("amount_cents").alias("balance_cents"), F.count(F.lit(1)).alias("transactions"))
     )
+    if current is None:
+        return new
+    before = current.join(new, "account_id", "left_semi")
+    both = before.unionByName(new).groupBy("account_id")
+    return both.agg(F.sum("balance_cents").alias("balance_cents"), F.sum("transactions").alias("transactions"))

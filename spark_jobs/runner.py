@@ -1,116 +1,122 @@
-"""Runs a job function once: pinned inputs in, windows of the output table replaced in one Delta commit.
+"""Computes what a `Request` asks for: pinned inputs in, a Delta table of its own out, and what the audits found in it.
 
-Needs nothing but PySpark and a session with Delta on its class path, so that a cluster can run it as shipped.
-It decides nothing: which windows are to be computed, and from which versions, is in the `Request`.
-
-Every row carries, in the partition column `_inputs`, the fingerprint of what its window was computed from. It
-is written with the rows, in the same commit, and lives as long as they do: log cleanup, compaction, `RESTORE`
-or a deleted table cannot part the two, and the Delta log alone (partition values of the active files) tells
-what every window holds.
+Needs nothing but PySpark and a session with Delta: in this process, on a cluster, or behind Spark Connect. It decides nothing,
+and no reader sees what it writes: who asked publishes it, in one commit of the output table.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_jobs import functions, inputs, merging
+from spark_jobs.audits import audit
+from spark_jobs.merging import BUCKET
+from spark_jobs.request import Request, Result
 from spark_jobs.staged import WINDOW
 
 INPUTS = "_inputs"
 """The partition column of output tables that holds the fingerprint of a row's inputs and code."""
 
-JobFunction = Callable[[SparkSession, Mapping[str, DataFrame], Sequence[str]], DataFrame]
-"""A job: (session, input name → its rows of the windows, the windows) → the rows of those windows.
-
-A job by windows returns the column `_window`; one that is not gets all rows of its inputs, and no windows.
-"""
+_NAMED = 5
 
 
-@dataclass(frozen=True)
-class Source:
-    """An input table at a fixed Delta version."""
+def run(spark: SparkSession, request: Request) -> Result:
+    """Compute, write the attempt, audit it.
 
-    path: str
-    version: int
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to compute. `fingerprints` names the windows and what identifies their input; without windows, its
-    one key is "".
+    Raises what the function raises, and ValueError for a function or a result that does not fit the request. An attempt that was
+    written by then stays where no reader looks.
     """
-
-    job: str
-    code_version: str
-    inputs: Mapping[str, Source]
-    output: str
-    fingerprints: Mapping[str, str]
-
-    @property
-    def windows(self) -> list[str]:
-        """The windows to replace, in order; empty for a table that is replaced as a whole."""
-        return sorted(window for window in self.fingerprints if window)
-
-
-def run(spark: SparkSession, function: JobFunction, request: Request) -> int:
-    """Compute, replace and commit; return the output table's new version.
-
-    Raises what the function raises, `ValueError` for a result without the columns it needs, and Delta's
-    `DELTA_REPLACE_WHERE_MISMATCH` for rows outside of the requested windows. Nothing is committed then.
-    """
-    frames = {name: _read(spark, source, request.windows) for name, source in request.inputs.items()}
-    result = function(spark, frames, request.windows)
+    function = functions.load_function(request.function)
+    functions.check_signature(function, request.inputs, request.parameters, request.mode)
+    frames = {name: inputs.read(spark, source) for name, source in request.inputs.items()}
+    current = _current(spark, request)
+    seen = None if current is None else current.drop(BUCKET)
+    result = functions.call(function, frames, request.parameters, request.windows, seen)
     _check_columns(result, request)
-    _writer(_stamp(spark, result, request), request).save(request.output)
-    return int(spark.conf.get("spark.databricks.delta.lastCommitVersionInSession") or -1)
+    buckets = _write_merged(result, current, request) if request.mode == "merge" else _write_shaped(spark, result, request)
+    written = spark.read.format("delta").load(request.attempt)
+    _check_rows(written, request)
+    replaced = None if current is None else current.where(F.col(BUCKET).isin(list(buckets)))
+    return Result(audit(written, request.audits, frames, replaced), buckets, *_application(spark))
 
 
-def _read(spark: SparkSession, source: Source, windows: Sequence[str]) -> DataFrame:
-    frame = spark.read.format("delta").option("versionAsOf", source.version).load(source.path)
-    return frame.where(F.col(WINDOW).isin(list(windows))) if windows else frame
+def _current(spark: SparkSession, request: Request) -> DataFrame | None:
+    if request.mode != "merge" or request.output_version < 0:
+        return None
+    return inputs.at_version(spark, request.output, request.output_version)
 
 
 def _check_columns(result: DataFrame, request: Request) -> None:
-    if request.windows and WINDOW not in result.columns:
-        raise ValueError(
-            f"{request.job}: the function returned no column {WINDOW}, but the job is computed by window; "
-            f"it returned {', '.join(result.columns)}. Nothing was written."
-        )
-    if INPUTS in result.columns:
-        raise ValueError(f"{request.job}: the function returned {INPUTS}, a reserved column. Nothing was written.")
+    def refuse(problem: str) -> None:
+        names = ", ".join(result.columns)
+        raise ValueError(f"{request.job}: the function returned {problem}; it returned {names}. Nothing was written.")
+
+    if request.mode == "window" and WINDOW not in result.columns:
+        refuse(f"no column {WINDOW}, but the job is computed by window")
+    if reserved := sorted({INPUTS, BUCKET} & set(result.columns)):
+        refuse(f"{', '.join(reserved)}, reserved for what Weir adds")
+    if request.mode == "merge" and (missing := sorted(set(request.keys) - set(result.columns))):
+        refuse(f"no column {', '.join(missing)}, a key of the merge")
+
+
+def _write_shaped(spark: SparkSession, result: DataFrame, request: Request) -> tuple[str, ...]:
+    if request.mode == "window":
+        # A window's rows meet in one task, so that it gets one file; large windows are split by adaptive execution.
+        _write(_stamp(spark, result, request).hint("rebalance", WINDOW), request, [WINDOW, INPUTS])
+    elif request.mode == "full":
+        _write(result.withColumn(INPUTS, F.lit(request.fingerprints[""])).hint("rebalance"), request, [INPUTS])
+    elif WINDOW in result.columns:
+        _write(result.hint("rebalance", WINDOW), request, [WINDOW])
+    else:
+        _write(result.hint("rebalance"), request, [])
+    return ()
 
 
 def _stamp(spark: SparkSession, result: DataFrame, request: Request) -> DataFrame:
-    """Add the fingerprint. A row of a window that was not asked for gets none here and is refused by
-    `replaceWhere`.
-    """
-    if not request.windows:
-        return result.withColumn(INPUTS, F.lit(request.fingerprints[""])).coalesce(1)
+    """Add the fingerprint of the row's window. Rows of a window that was not asked for get none."""
     pairs = spark.createDataFrame(sorted(request.fingerprints.items()), f"{WINDOW} string, {INPUTS} string")
-    # A window's rows meet in one task, so that it gets one file; large windows are split by adaptive
-    # execution.
-    return result.join(F.broadcast(pairs), WINDOW, "left").hint("rebalance", WINDOW)
+    return result.join(F.broadcast(pairs), WINDOW, "left")
 
 
-def _writer(frame: DataFrame, request: Request) -> DataFrameWriter:
-    writer = frame.write.format("delta").mode("overwrite").option("userMetadata", _metadata(request))
-    if not request.windows:
-        return writer.partitionBy(INPUTS).option("overwriteSchema", "true")
-    chosen = ", ".join(f"'{window}'" for window in request.windows)
-    writer = writer.partitionBy(WINDOW, INPUTS).option("mergeSchema", "true")
-    return writer.option("replaceWhere", f"{WINDOW} IN ({chosen})")
+def _write_merged(result: DataFrame, current: DataFrame | None, request: Request) -> tuple[str, ...]:
+    new = merging.with_bucket(result, request.keys, request.buckets)
+    if current is None:
+        _write(merging.merged(new, None, request.keys), request, [BUCKET])
+        return tuple(sorted(map(str, range(request.buckets))))
+    new = new.persist()  # it is asked for its buckets, and then written
+    try:
+        buckets = merging.touched(new)
+        _write(merging.merged(new, current.where(F.col(BUCKET).isin(list(buckets))), request.keys), request, [BUCKET])
+    finally:
+        new.unpersist()
+    return buckets
 
 
-def _metadata(request: Request) -> str:
-    """What Delta's history shows beside the commit; for people, never read back."""
-    return json.dumps(
-        {
-            "job": request.job,
-            "code_version": request.code_version,
-            "inputs": {name: source.version for name, source in request.inputs.items()},
-            "windows": request.windows,
-        },
-        sort_keys=True,
-    )
+def _write(frame: DataFrame, request: Request, partition: Sequence[str]) -> None:
+    frame.write.format("delta").mode("error").partitionBy(*partition).save(request.attempt)
+
+
+def _check_rows(written: DataFrame, request: Request) -> None:
+    """Refuse rows that must not be there. Their partition value is null, so a clean attempt's log says that there are none."""
+    if request.mode == "window":
+        _refuse_null(written, INPUTS, [WINDOW], request, f"rows of windows other than the {len(request.windows)} in `windows`")
+    elif request.mode == "merge":
+        keys = ", ".join(request.keys)
+        _refuse_null(written, BUCKET, request.keys, request, f"rows that share their {keys}, and no _offset to choose by")
+
+
+def _refuse_null(written: DataFrame, mark: str, columns: Sequence[str], request: Request, problem: str) -> None:
+    found = written.where(F.col(mark).isNull()).select(*columns).distinct().limit(_NAMED + 1).collect()
+    if found:
+        named = ", ".join(sorted(" ".join(map(str, row)) for row in found)[:_NAMED])
+        raise ValueError(
+            f"{request.job}: the function returned {problem}: {named}{', …' if found[_NAMED:] else ''}. "
+            "Nothing was published, readers see the table as it was."
+        )
+
+
+def _application(spark: SparkSession) -> tuple[str, str]:
+    """The application's id and its pages' address; a session of Spark Connect has no `sparkContext` to ask."""
+    context = getattr(spark, "sparkContext", None)
+    return ("", "") if context is None else (context.applicationId, context.uiWebUrl or "")
