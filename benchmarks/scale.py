@@ -30,8 +30,8 @@ from consumers.config import Consumer
 from orchestration import mirror
 from orchestration.checks.definitions import mirrored
 from orchestration.components.consumer_assets import partitions
-from orchestration.components.spark_plan import Job
 from orchestration.components.spark_sensor import Trigger, evaluate
+from orchestration.compute.job import Input, Job
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors import keep, topics
 from orchestration.settings import PROJECT, Settings
@@ -71,7 +71,7 @@ def _filled(instance: dg.DagsterInstance, windows: int, events: int) -> tuple[Co
     there = sorted(path.name.partition("=")[2] for path in staged.glob("_window=*"))
     keys = there or hours(windows)
     known = consumer(keys[0])
-    job = Job("daily", "", {NAME: staged}, staged.with_name("daily"), windowed=True, declared_version="1")
+    job = Job("daily", "", {NAME: Input(staged)}, staged.with_name("daily"), declared_version="1")
     if not there:
         step = max(1, windows // COMMITS)
         for place in range(0, windows, step):

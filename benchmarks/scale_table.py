@@ -17,9 +17,10 @@ from consumers.staging.log import METADATA_KEY, StagedCommit, Timings, WindowCha
 from consumers.staging.positions import position_id
 from consumers.staging.schema import WINDOW, filled, staged_schema
 from consumers.types import OffsetRange, TopicPartition
-from orchestration.components.spark_plan import Job
+from orchestration.compute.job import Job
+from orchestration.compute.output import INPUTS
+from orchestration.compute.plan import plan
 from orchestration.mirror_events import Held, window_event
-from spark_jobs.runner import INPUTS
 
 PARTITIONS = 12
 COMMITS = 10
@@ -65,7 +66,7 @@ def stage(consumer: Consumer, windows: Sequence[str], first: int = 0) -> None:
 
 def compute(job: Job) -> None:
     """The job's output as if it had been run: every window of its inputs, with its fingerprint."""
-    wanted = job.plan().fingerprints
+    wanted = plan(job).fingerprints
     rows = {WINDOW: list(wanted), INPUTS: list(wanted.values()), "count": [_ROWS] * len(wanted)}
     write_deltalake(job.output, pa.table(rows), partition_by=[WINDOW, INPUTS])
 

@@ -14,6 +14,7 @@ from orchestration.checks.lag import lag_checks
 from orchestration.components.consumer_assets import consumer_assets
 from orchestration.components.consumer_job import ingestion_job
 from orchestration.components.consumer_scaffold import KafkaConsumerScaffolder
+from orchestration.maintenance.assets import maintenance_assets, tables_of
 from orchestration.operations.jobs import operation_jobs
 from orchestration.sensors.keep import keep_sensor
 from orchestration.settings import Settings
@@ -61,7 +62,7 @@ class KafkaConsumer(dg.Component):
 def _definitions(consumer: Consumer) -> dg.Definitions:
     ingestion, checking = ingestion_job(consumer), check_job(consumer)
     return dg.Definitions(
-        assets=consumer_assets(consumer),
+        assets=[*consumer_assets(consumer), *maintenance_assets(tables_of(consumer), consumer.config.owners)],
         asset_checks=[staged_checks(consumer), lag_checks(consumer)],
         jobs=[ingestion, checking, *operation_jobs(consumer)],
         sensors=[keep_sensor(consumer, ingestion, checking)],

@@ -3,33 +3,43 @@
 import inspect
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 from typing import Any, Self
 
 import dagster as dg
 from pydantic import BaseModel
 
 from consumers.clock import SystemClock
-from orchestration.components.spark_asset import Windows, evaluate_checks, materialize
+from orchestration.components.spark_asset import Windows, Work, materialize
 from orchestration.components.spark_config import ConsumerInput, SparkJobConfig, TableInput
-from orchestration.components.spark_plan import Job, load_function
 from orchestration.components.spark_sensor import JOB_TAG, Trigger, evaluate
-from orchestration.resources.spark import SparkResource
+from orchestration.compute.job import Input, Job
+from orchestration.feed.asset import feed_definitions
+from orchestration.maintenance.assets import maintenance_assets
+from orchestration.maintenance.run import Table
+from orchestration.resources.spark import SparkRuntime
 from orchestration.settings import Settings
+from spark_jobs.functions import load_function
 
 
 def job_of(config: SparkJobConfig, settings: Settings) -> Job:
     """The job that a definition describes, with its tables' places."""
-    paths = {
-        name: settings.staged(source.consumer) if isinstance(source, ConsumerInput) else settings.tables / source.table
-        for name, source in config.inputs.items()
-    }
+
+    def place(source: ConsumerInput | TableInput) -> Path:
+        return settings.staged(source.consumer) if isinstance(source, ConsumerInput) else settings.tables / source.table
+
     return Job(
-        config.output,
-        config.function,
-        paths,
-        settings.tables / config.output,
-        config.windows != "none",
-        config.code_version,
+        name=config.output,
+        function=config.function,
+        inputs={name: Input(place(source), source.reach(config.windows)) for name, source in config.inputs.items()},
+        output=settings.tables / config.output,
+        mode=config.mode,
+        declared_version=config.code_version,
+        parameters=config.parameters,
+        keys=config.keys,
+        buckets=config.buckets,
+        audits=tuple(audit.audit(name) for name, audit in config.audits.items()),
+        follows=config.follows or "",
     )
 
 
@@ -62,7 +72,17 @@ class SparkJob(dg.Component):
             executor_def=dg.in_process_executor,
         )
         sensor = self._sensor(job, partitions, asset_job)
-        return dg.Definitions(assets=[asset], jobs=[asset_job], sensors=[sensor])
+        care = self.config.maintenance
+        kept = [Table(job.name, "output", job.output, care)] if care.enabled else []
+        looked_after = maintenance_assets(kept, self.config.owners)
+        made = dg.Definitions(assets=[asset, *looked_after], jobs=[asset_job], sensors=[sensor])
+        return dg.Definitions.merge(made, self._feed(job.output))
+
+    def _feed(self, output: Path) -> dg.Definitions:
+        config = self.config
+        if config.publish is None:
+            return dg.Definitions()
+        return feed_definitions(output, config.publish, group=config.group, owners=config.owners, autostart=config.autostart)
 
     def _partitions(self) -> dg.TimeWindowPartitionsDefinition | None:
         if self.config.windows == "none":
@@ -77,14 +97,15 @@ class SparkJob(dg.Component):
         return dg.HourlyPartitionsDefinition(first_hour, end_date=end, fmt="%Y-%m-%d-%H", end_offset=1)
 
     def _asset(self, job: Job, partitions: dg.TimeWindowPartitionsDefinition | None) -> dg.AssetsDefinition:
-        key, checks = dg.AssetKey([self.config.output]), self.config.checks
+        key = dg.AssetKey([self.config.output])
+        work = Work(job, key, self.config.checks, self.config.resources)
         run = _windowed_op if partitions else _whole_op
         return dg.asset(
             key=key,
-            deps=[_dep(source, partitions is not None) for source in self.config.inputs.values()],
+            deps=[_dep(source, self.config.windows) for source in self.config.inputs.values()],
             partitions_def=partitions,
             backfill_policy=dg.BackfillPolicy.multi_run(self.config.max_windows_per_run) if partitions else None,
-            check_specs=[dg.AssetCheckSpec(name, asset=key) for name in checks],
+            check_specs=[dg.AssetCheckSpec(name, asset=key) for name in (*self.config.audits, *self.config.checks)],
             output_required=False,
             group_name=self.config.group,
             kinds={"spark", "delta"},
@@ -94,7 +115,7 @@ class SparkJob(dg.Component):
             freshness_policy=self._freshness(),
             metadata=_about(job),
             pool=f"spark_{self.config.output}",
-        )(run(job, key, checks))
+        )(run(work))
 
     def _trigger(self) -> Trigger:
         config = self.config
@@ -122,7 +143,7 @@ class SparkJob(dg.Component):
             job=target,
             minimum_interval_seconds=5,
             default_status=status,
-            description=f"Runs {self.config.output} for the windows that commits touched.",
+            description=f"Runs {self.config.output} for what commits changed.",
         )
         def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
             return evaluate(context, job, key, partitions, trigger, SystemClock())
@@ -144,23 +165,25 @@ def _about(job: Job) -> dict[str, Any]:
     }
 
 
-def _dep(source: ConsumerInput | TableInput, windowed: bool) -> dg.AssetDep:
+def _dep(source: ConsumerInput | TableInput, windows: str) -> dg.AssetDep:
     key = dg.AssetKey(["staged", source.consumer] if isinstance(source, ConsumerInput) else [source.table])
-    mapping = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True) if windowed else None
+    mapping: dg.PartitionMapping | None = None
+    if windows != "none" and source.windows != "none":
+        mapping = dg.TimeWindowPartitionMapping(start_offset=-source.look_back, allow_nonexistent_upstream_partitions=True)
+    if windows != "none" and source.up_to:
+        mapping = dg.AllPartitionMapping()
     return dg.AssetDep(key, partition_mapping=mapping)
 
 
-def _windowed_op(job: Job, key: dg.AssetKey, checks: dict[str, str]) -> Callable[..., Any]:
-    def compute(context: dg.AssetExecutionContext, config: Windows, spark: SparkResource) -> Iterator[Any]:
-        plan = yield from materialize(context, job, config, spark, SystemClock())
-        yield from evaluate_checks(job, plan, key, checks)
+def _windowed_op(work: Work) -> Callable[..., Any]:
+    def compute(context: dg.AssetExecutionContext, config: Windows, spark: dg.ResourceParam[SparkRuntime]) -> Iterator[Any]:
+        yield from materialize(context, work, config, spark, SystemClock())
 
     return compute
 
 
-def _whole_op(job: Job, key: dg.AssetKey, checks: dict[str, str]) -> Callable[..., Any]:
-    def compute(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[Any]:
-        plan = yield from materialize(context, job, Windows(), spark, SystemClock())
-        yield from evaluate_checks(job, plan, key, checks)
+def _whole_op(work: Work) -> Callable[..., Any]:
+    def compute(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkRuntime]) -> Iterator[Any]:
+        yield from materialize(context, work, Windows(), spark, SystemClock())
 
     return compute

@@ -4,10 +4,9 @@ Every tick compares the Delta logs of inputs and output; nothing is remembered b
 run gets the range that covers its windows, as Dagster wants it, and the windows themselves in its config.
 """
 
-import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -17,7 +16,8 @@ from consumers.clock import Clock
 from consumers.staging.completeness import end_of
 from consumers.staging.windows import Every
 from orchestration.completeness import at, valid_through
-from orchestration.components.spark_plan import Job, Plan
+from orchestration.compute.job import Job
+from orchestration.compute.plan import Plan, plan
 
 JOB_TAG = "weir/spark_job"
 WORK_TAG = "weir/work"
@@ -61,9 +61,9 @@ def evaluate(
     """At most one run request, or a skip reason that holds numbers; and the new cursor."""
     if missing := job.missing():
         return _skip(f"no staged table yet for {', '.join(missing)}", None)
-    plan = job.plan()
-    stale = [w for w in plan.stale if partitions is None or partitions.has_partition_key(w)]
-    state = _state(plan, stale)
+    todo = plan(job)
+    stale = [w for w in todo.stale if partitions is None or partitions.has_partition_key(w)]
+    state = _state(todo, stale)
     if stale and trigger.complete_in:
         stale, waiting = _complete(context.instance, stale, trigger)
         state += waiting
@@ -73,10 +73,10 @@ def evaluate(
     since = json.loads(context.cursor or "{}").get("since", now)
     if running := _running(context.instance, job, key):
         return _skip(f"{state}; run {running} is not finished", since)
-    if waiting := _unsettled(plan, now, since, trigger):
+    if waiting := _unsettled(todo, now, since, trigger):
         return _skip(f"{state}; {waiting}", since)
     chosen = stale[: trigger.max_windows]
-    work = _digest(f"{window}={plan.fingerprints[window]}" for window in chosen)
+    work = todo.work(chosen)
     attempts, refusal = _attempts(context.instance, work, now, trigger)
     if refusal:
         return _skip(f"{state}; {refusal}", since)
@@ -89,10 +89,12 @@ def evaluate(
     return dg.SensorResult(run_requests=[request], cursor=_cursor(now))
 
 
-def _state(plan: Plan, stale: Sequence[str]) -> str:
-    outside = len(plan.stale) - len(stale)
-    ignored = f" ({outside} stale windows lie outside of the asset's partitions; give an earlier `first`)" if outside else ""
-    return f"{len(stale)} of {len(plan.fingerprints)} windows stale at {plan.versions}{ignored}"
+def _state(todo: Plan, stale: Sequence[str]) -> str:
+    if not todo.job.windowed:
+        return f"{todo.reason}; inputs {todo.versions}"
+    outside = len(todo.stale) - len(stale)
+    ignored = f" ({outside} stale windows lie outside of the asset's partitions, from `first` to `last`)" if outside else ""
+    return f"{len(stale)} of {len(todo.fingerprints)} windows stale at {todo.versions}{ignored}"
 
 
 def _complete(instance: dg.DagsterInstance, stale: Sequence[str], trigger: Trigger) -> tuple[list[str], str]:
@@ -108,8 +110,8 @@ def _complete(instance: dg.DagsterInstance, stale: Sequence[str], trigger: Trigg
     return complete, f"; {len(stale) - len(complete)} of them are not complete yet: {told}{hint}"
 
 
-def _unsettled(plan: Plan, now: float, since: float, trigger: Trigger) -> str:
-    quiet = now - max(pinned.committed for pinned in plan.inputs.values())
+def _unsettled(todo: Plan, now: float, since: float, trigger: Trigger) -> str:
+    quiet = now - max(pinned.committed for pinned in todo.inputs.values())
     if quiet >= trigger.settle_seconds or now - since >= trigger.max_wait_seconds:
         return ""
     return (
@@ -158,7 +160,3 @@ def _skip(reason: str, since: float | None) -> dg.SensorResult:
 
 def _cursor(since: float) -> str:
     return json.dumps({"since": since})
-
-
-def _digest(parts: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ from consumers.brokers.options import KafkaOptions
 from consumers.clock import Clock
 from consumers.config import Consumer
 from orchestration.catalog import consumers
-from orchestration.components.spark_plan import Job
+from orchestration.compute.job import Job
 from orchestration.demo import verify, watch
 from orchestration.local.errors import LocalError
 from orchestration.samples import complete

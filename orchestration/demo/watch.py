@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass
 
-import yaml
-
 from consumers.config import Consumer
 from consumers.staging.log import commits
 from consumers.types import TopicPartition, Watermarks
-from orchestration.components.spark_config import SparkJobConfig
 from orchestration.components.spark_job import job_of
-from orchestration.components.spark_plan import Job
+from orchestration.compute.job import Job
+from orchestration.compute.plan import plan
+from orchestration.job_catalog import configs
 from orchestration.settings import Settings
-from orchestration.status import table_status
+from orchestration.status import opened, table_status
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Staged:
 
 def staged(consumer: Consumer, marks: dict[TopicPartition, Watermarks]) -> Staged:
     """From the row counts in both logs. A dead letter that was replayed is a row, too, so it counts once."""
-    tables = (table_status(consumer.staged), table_status(consumer.dead_letters))
+    tables = [table_status(opened(path)) for path in (consumer.staged, consumer.dead_letters)]
     resolved = sum(commit.resolved for commit in commits(consumer.staged))
     return Staged(sum(t.rows for t in tables if t is not None) - resolved, sum(m.high - m.low for m in marks.values()))
 
@@ -38,17 +37,13 @@ class Computed:
 
 
 def jobs(settings: Settings) -> dict[str, Job]:
-    """The project's Spark jobs by output table."""
-    found = {}
-    for path in sorted((settings.project / "orchestration" / "defs" / "jobs").glob("*/defs.yaml")):
-        config = SparkJobConfig.model_validate(yaml.safe_load(path.read_text())["attributes"])
-        found[config.output] = job_of(config, settings)
-    return found
+    """The project's Spark jobs by output table, as far as their sensors start switched on."""
+    return {config.output: job_of(config, settings) for config in configs(settings) if config.autostart}
 
 
 def computed(job: Job) -> Computed:
     """From the fingerprints in the logs; nothing is computed while an input is missing."""
     if job.missing():
         return Computed(0, 0)
-    plan = job.plan()
-    return Computed(len(plan.fingerprints) - len(plan.stale), len(plan.fingerprints))
+    now = plan(job)
+    return Computed(len(now.fingerprints) - len(now.stale), len(now.fingerprints))

@@ -3,7 +3,9 @@ computes.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from pydantic import ValidationError
 
 from orchestration.components.spark_config import SparkJobConfig
 from orchestration.components.spark_job import SparkJob
-from orchestration.resources.spark import SparkResource
+from orchestration.resources.spark import SparkResource, SparkRuntime
 from orchestration.settings import Settings
+from spark_jobs.request import Request, Result
+from tests.orchestration.compute import fake
 
 DELAYS: dict[str, Any] = {
     "function": "spark_jobs.airport_delays.airport_delays",
@@ -31,7 +35,8 @@ BALANCES: dict[str, Any] = {
     "function": "spark_jobs.account_balances.account_balances",
     "inputs": {"transactions": {"consumer": "transactions"}},
     "output": "account_balances",
-    "windows": "none",
+    "mode": "merge",
+    "keys": ["account_id"],
     "checks": {"balances_match": "orchestration.defs.jobs.account_balances.checks.balances_match"},
 }
 FLIGHTS = pa.schema(
@@ -59,12 +64,41 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | Non
     write_deltalake(str(path), table, partition_by=["_window"], mode="append")
 
 
+def counted(inputs: Mapping[str, fake.Rows]) -> fake.Rows:
+    """Flights by window."""
+    found = Counter(row["_window"] for row in inputs["flights"])
+    return [{"_window": window, "flights": flights} for window, flights in found.items()]
+
+
+@dataclass
+class FakeSpark:
+    """A runtime without Spark; told to, it lets the audit `as_told` fail, or something happen before it returns."""
+
+    function: fake.Function
+    refuse: bool = False
+    computed: int = 0
+    settings: Mapping[str, str] | None = None
+    meanwhile: Callable[[], object] | None = None
+
+    def compute(self, context: object, request: Request, settings: Mapping[str, str] | None = None) -> Result:
+        self.computed, self.settings = self.computed + 1, settings
+        result = fake.compute(request, self.function, self.refuse)
+        if self.meanwhile is not None:
+            self.meanwhile, now = None, self.meanwhile
+            now()
+        return result
+
+    @property
+    def started(self) -> bool:
+        return self.computed > 0
+
+
 class Bench:
     """A component's definitions on tables of its own, run in this process."""
 
-    def __init__(self, attributes: dict[str, Any], instance: dg.DagsterInstance) -> None:
+    def __init__(self, attributes: dict[str, Any], instance: dg.DagsterInstance, spark: SparkRuntime | None = None) -> None:
         self.settings = Settings.load()
-        self.spark = SparkResource()
+        self.spark = spark or FakeSpark(counted)
         self.instance = instance
         self.name = attributes["output"]
         component = SparkJob(SparkJobConfig(**attributes))
@@ -105,19 +139,23 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.Dag
 def test_a_range_is_computed_once_and_a_second_run_changes_nothing_and_starts_no_session(
     instance: dg.DagsterInstance,
 ) -> None:
-    bench = Bench(DELAYS, instance)
+    spark = SparkResource()
+    bench = Bench(DELAYS, instance, spark)
     bench.flights("2013-01-01", "2013-01-02")
     bench.weather("2013-01-01")
     first = bench.reported(bench.run("2013-01-01", "2013-01-02"))
     assert list(first) == ["2013-01-01", "2013-01-02"]
-    assert first["2013-01-01"] | {"seconds": 0, "code_version": ""} == {
+    volatile = ("seconds", "code_version", "spark_ui", "spark_application")
+    assert {name: value for name, value in first["2013-01-01"].items() if name not in volatile} == {
         "rows": 1,
         "dagster/partition_row_count": 1,
         "unchanged": False,
-        "seconds": 0,
         "windows_in_run": 2,
         "output_version": 0,
-        "code_version": "",
+        "mode": "window",
+        "reason": "unchanged: 0 windows; to compute: 2 of 2 windows",
+        "published_rows": 2,
+        "audits": "0 passed",
         "input_version/flights": 0,
         "input_version/weather": 0,
     }
@@ -127,7 +165,6 @@ def test_a_range_is_computed_once_and_a_second_run_changes_nothing_and_starts_no
     assert (again.version(), again.spark.started) == (0, False)
 
 
-@pytest.mark.spark
 def test_a_run_of_scattered_windows_reports_and_replaces_those_alone(instance: dg.DagsterInstance) -> None:
     bench = Bench(DELAYS, instance)
     bench.flights("2013-01-01", "2013-01-02", "2013-01-03")
@@ -144,7 +181,6 @@ def test_a_run_of_scattered_windows_reports_and_replaces_those_alone(instance: d
     }
 
 
-@pytest.mark.spark
 def test_windows_without_flights_are_reported_with_no_rows_and_unchanged_the_second_time(
     instance: dg.DagsterInstance,
 ) -> None:
@@ -167,7 +203,7 @@ def test_windows_without_flights_are_reported_with_no_rows_and_unchanged_the_sec
 def test_the_balance_check_passes_and_finds_a_planted_duplicate(instance: dg.DagsterInstance) -> None:
     from orchestration.samples.sources import transactions_frame
 
-    bench = Bench(BALANCES, instance)
+    bench = Bench(BALANCES, instance, SparkResource())
     frame = transactions_frame()[:500]
     columns = ("transaction_id", "account_id", "amount_cents")
     rows = [{name: row[name] for name in columns} | {"_window": "2013-06-01"} for row in frame.to_dict("records")]
@@ -178,6 +214,82 @@ def test_the_balance_check_passes_and_finds_a_planted_duplicate(instance: dg.Dag
     (bad,) = bench.run().get_asset_check_evaluations()
     assert not bad.passed
     assert rows[0]["account_id"] in str(bad.description)
+
+
+AUDITED = {**DELAYS, "audits": {"as_told": {"rows": {"least": 1}}}}
+
+
+def test_a_refused_result_fails_the_run_after_its_audit_was_reported_and_readers_keep_the_old_version(
+    instance: dg.DagsterInstance,
+) -> None:
+    spark = FakeSpark(counted)
+    bench = Bench(AUDITED, instance, spark)
+    bench.flights("2013-01-01")
+    bench.weather("2013-01-01")
+    (good,) = bench.run("2013-01-01", "2013-01-01").get_asset_check_evaluations()
+    assert good.passed and good.severity == dg.AssetCheckSeverity.ERROR and good.description == "1 rows"
+    bench.flights("2013-01-01")
+    spark.refuse = True
+    result = bench.run("2013-01-01", "2013-01-01")
+    (bad,) = result.get_asset_check_evaluations()
+    assert not bad.passed
+    (failure,) = result.filter_events(lambda event: event.is_step_failure)
+    said = str(failure.step_failure_data.user_failure_data)
+    assert "1 of 1 audits failed, so nothing was published and readers still see version 0" in said
+    assert "as_told: 1 rows" in said
+    assert bench.version() == 0
+    assert bench.reported(result) == {}
+    assert len(list((bench.settings.tables / "airport_delays").glob("attempt-*"))) == 1
+
+
+def test_a_run_with_nothing_to_do_reports_what_the_audits_found_and_which_were_never_evaluated(
+    instance: dg.DagsterInstance,
+) -> None:
+    bench = Bench(AUDITED, instance)
+    bench.flights("2013-01-01")
+    bench.weather("2013-01-01")
+    bench.run("2013-01-01", "2013-01-01")
+    later = {**AUDITED, "audits": {**AUDITED["audits"], "later": {"not_null": ["flights"]}}}
+    found = {
+        each.check_name: each for each in Bench(later, instance).run("2013-01-01", "2013-01-01").get_asset_check_evaluations()
+    }
+    assert found["as_told"].passed
+    assert not found["later"].passed and found["later"].severity == dg.AssetCheckSeverity.WARN
+    assert "not evaluated: it is newer than version 0" in str(found["later"].description)
+
+
+def test_a_run_that_somebody_publishes_into_plans_again(instance: dg.DagsterInstance) -> None:
+    spark, other = FakeSpark(counted), Bench(DELAYS, instance)
+    bench = Bench(DELAYS, instance, spark)
+    bench.flights("2013-01-01", "2013-01-02")
+    bench.weather("2013-01-01")
+    spark.meanwhile = lambda: other.run("2013-01-02", "2013-01-02")
+    result = bench.run("2013-01-01", "2013-01-02")
+    reported = bench.reported(result)
+    assert [reported[window]["unchanged"] for window in ("2013-01-01", "2013-01-02")] == [False, True]
+    assert (spark.computed, bench.version()) == (2, 1)
+
+
+def test_a_job_that_follows_commits_adds_them_and_tells_their_offsets(instance: dg.DagsterInstance) -> None:
+    routes = {
+        "function": "spark_jobs.hourly_routes.hourly_routes",
+        "inputs": {"flights": {"consumer": "flights"}},
+        "output": "hourly_routes",
+        "mode": "incremental",
+        "resources": {"spark.sql.shuffle.partitions": "1"},
+    }
+    staged = fake.Staged(Settings.load().staged("flights"))
+    spark = FakeSpark(fake.rows_as_they_are)
+    bench = Bench(routes, instance, spark)
+    staged.batch(d1=[1, 2])
+    bench.run()
+    staged.batch(d1=[3])
+    [about] = bench.reported(bench.run()).values()
+    assert (about["rows"], about["published_rows"], about["unchanged"]) == (3, 1, False)
+    assert about["input_offsets/flights"] == "numbers/0 [2, 3)"
+    assert spark.settings == {"spark.sql.shuffle.partitions": "1"}
+    [about] = bench.reported(bench.run()).values()
+    assert (about["unchanged"], spark.computed) == (True, 2)
 
 
 def test_a_run_without_an_input_table_fails_and_says_what_to_do(instance: dg.DagsterInstance) -> None:
@@ -204,6 +316,23 @@ def test_the_asset_depends_on_the_staged_tables_window_by_window(instance: dg.Da
     assert asset.partitions_def == dg.DailyPartitionsDefinition("2013-01-01", end_offset=1)
 
 
+@pytest.mark.parametrize(
+    ("source", "mapping"),
+    [
+        ({}, dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)),
+        ({"look_back": 2}, dg.TimeWindowPartitionMapping(start_offset=-2, allow_nonexistent_upstream_partitions=True)),
+        ({"windows": "hour"}, dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)),
+        ({"up_to": True}, dg.AllPartitionMapping()),
+    ],
+)
+def test_windows_reach_in_dagster_what_they_are_computed_from(
+    instance: dg.DagsterInstance, source: dict[str, Any], mapping: dg.PartitionMapping
+) -> None:
+    inputs = {**DELAYS["inputs"], "flights": {"consumer": "flights", **source}}
+    asset = Bench({**DELAYS, "inputs": inputs}, instance).defs.resolve_assets_def("airport_delays")
+    assert asset.get_partition_mapping(dg.AssetKey(["staged", "flights"])) == mapping
+
+
 def test_hourly_windows_are_the_keys_of_the_staged_table(instance: dg.DagsterInstance) -> None:
     hourly = Bench({**DELAYS, "windows": "hour"}, instance).defs.resolve_assets_def("airport_delays")
     assert hourly.partitions_def is not None
@@ -219,6 +348,14 @@ def test_hourly_windows_are_the_keys_of_the_staged_table(instance: dg.DagsterIns
         ({"inputs": {"flights": {"consumr": "flights"}}}, "consumr"),
         ({"first": "yesterday"}, "a day such as 2013-01-01"),
         ({"function": "spark_jobs.airport_delays.nope"}, "has no function 'nope'"),
+        ({"inputs": {"flights": {"consumer": "flights"}}}, "the job has no input 'weather'"),
+        ({"parameters": {"percentil": 0.5}}, "no argument for the parameter 'percentil'"),
+        ({"mode": "full"}, "windows: day does not go with mode: full"),
+        ({"keys": ["a"]}, "keys: mode merge needs them"),
+        ({"follows": "flights"}, "follows: names an input, in mode incremental or merge"),
+        ({"audits": {"a": {"rows": {"least": 1}, "sql": "x"}}}, "an audit is one of"),
+        ({"audits": {"a": {"rows": {}}}}, "say least, most or both"),
+        ({"audits": {"a": {"reconcile": {"input": "no", "sum": "1"}}}}, "there is no input 'no'"),
     ],
 )
 def test_a_wrong_attribute_is_named(wrong: dict[str, Any], said: str) -> None:

@@ -17,9 +17,12 @@ from pydantic import ValidationError
 from consumers.clock import ManualClock
 from consumers.staging.completeness import Progress
 from orchestration.components.spark_config import SparkJobConfig
-from orchestration.components.spark_plan import Job
 from orchestration.components.spark_sensor import JOB_TAG, WORK_TAG, Trigger, evaluate
-from orchestration.components.spark_state import Pinned
+from orchestration.compute.job import Input, Job
+from orchestration.compute.pins import Pinned
+from orchestration.compute.plan import plan, request
+from orchestration.compute.publish import publish
+from tests.orchestration.compute import fake
 
 KEY = dg.AssetKey(["out"])
 DAYS = dg.DailyPartitionsDefinition("2013-01-01")
@@ -32,10 +35,9 @@ def stage(path: Path, *windows: str) -> None:
 
 def finish(job: Job, *windows: str) -> None:
     """Write the output as a run would, of all windows or these."""
-    plan = job.plan(windows or None)
-    rows = [{"_window": window, "_inputs": print_, "s": 1} for window, print_ in plan.fingerprints.items()]
-    table = pa.Table.from_pylist(rows)
-    write_deltalake(str(job.output), table, partition_by=["_window", "_inputs"], mode="overwrite")
+    todo = plan(job, windows or None)
+    asked = request(todo)
+    publish(todo, asked, fake.compute(asked, fake.sums))
 
 
 @dg.op
@@ -52,17 +54,18 @@ class Bench:
     """A job over one input, a clock that stands at the input's last commit, and a sensor's memory."""
 
     def __init__(self, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-        self.job = Job("out", "spark_jobs.airport_delays.airport_delays", {"in": tmp_path / "in"}, tmp_path / "out", True)
+        inputs = {"in": Input(tmp_path / "in")}
+        self.job = Job("out", "spark_jobs.airport_delays.airport_delays", inputs, tmp_path / "out")
         self.instance = instance
         self.cursor: str | None = None
         self.clock = ManualClock()
 
     def stage(self, *windows: str) -> None:
-        stage(self.job.inputs["in"], *windows)
+        stage(self.job.inputs["in"].path, *windows)
         self.clock = ManualClock(self.pinned().committed)
 
     def pinned(self) -> Pinned:
-        return self.job.plan().inputs["in"]
+        return plan(self.job).inputs["in"]
 
     def tick(self, trigger: Trigger | None = None) -> dg.SensorResult:
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
@@ -249,15 +252,50 @@ def test_a_complete_window_that_is_revised_is_computed_again(bench: Bench) -> No
 
 
 @pytest.mark.parametrize(
-    "changes", [{"windows": "none"}, {"inputs": {"in": {"table": "other"}}}], ids=["no windows", "no consumer"]
+    "changes",
+    [{"windows": "none", "mode": "full"}, {"inputs": {"flights": {"table": "other"}}}],
+    ids=["no windows", "no consumer"],
 )
 def test_a_job_cannot_wait_for_what_is_never_complete(changes: dict[str, object]) -> None:
     definition = {
-        "function": "spark_jobs.airport_delays.airport_delays",
-        "inputs": {"in": {"consumer": "flights"}},
+        "function": "spark_jobs.hourly_routes.hourly_routes",
+        "inputs": {"flights": {"consumer": "flights"}},
         "output": "out",
         "windows": "day",
         "wait_for": "complete",
     }
     with pytest.raises(ValidationError, match="wait_for: complete needs windows, and a consumer"):
         SparkJobConfig.model_validate(definition | changes)
+
+
+class Followed:
+    """A job that follows commits, and its sensor."""
+
+    def __init__(self, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+        self.staged = fake.Staged(tmp_path / "staged" / "numbers")
+        self.job = Job("out", "none.of.it", {"numbers": Input(self.staged.path)}, tmp_path / "out", "incremental", "v1")
+        self.instance = instance
+
+    def tick(self) -> dg.SensorResult:
+        context = dg.build_sensor_context(instance=self.instance)
+        return evaluate(context, self.job, KEY, None, Trigger(settle_seconds=0), ManualClock(2e9))
+
+    def run(self) -> None:
+        todo = plan(self.job)
+        asked = request(todo)
+        publish(todo, asked, fake.compute(asked, fake.rows_as_they_are))
+
+
+def test_a_job_that_follows_commits_runs_for_new_ones_and_says_how_many_rows(tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        bench = Followed(tmp_path, instance)
+        bench.staged.batch(d1=[1])
+        [first] = bench.tick().run_requests or []
+        assert first.run_config == {}
+        bench.run()
+        nothing = bench.tick()
+        assert isinstance(nothing.skip_reason, dg.SkipReason)
+        assert nothing.skip_reason.skip_message == "unchanged: nothing new in numbers; inputs numbers v0"
+        bench.staged.batch(d1=[2, 3])
+        [second] = bench.tick().run_requests or []
+        assert second.run_key != first.run_key

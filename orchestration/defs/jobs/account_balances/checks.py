@@ -7,7 +7,7 @@ import dagster as dg
 import pandas as pd
 from deltalake import DeltaTable
 
-from orchestration.components.spark_state import Pinned
+from orchestration.compute.pins import Pinned
 from orchestration.samples.sources import transactions_frame
 
 _NAMED = 5
