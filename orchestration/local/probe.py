@@ -27,7 +27,7 @@ def wait_until_usable(cluster: Cluster, clock: Clock, seconds: float, still_aliv
     `still_alive` is called while waiting and raises when waiting is in vain.
     """
     deadline = clock.monotonic() + seconds
-    while not all(_listens(broker.port) for broker in cluster.brokers):
+    while not all(listens(broker.port) for broker in cluster.brokers):
         still_alive()
         if clock.monotonic() > deadline:
             return False
@@ -58,7 +58,8 @@ def answers(bootstrap_servers: str, options: Mapping[str, str], seconds: float =
     return True
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether something on loopback takes connections there."""
     with socket.socket() as client:
         client.settimeout(1)
         return client.connect_ex(("127.0.0.1", port)) == 0
