@@ -4,6 +4,7 @@ import dagster as dg
 
 from orchestration.catalog import consumers
 from orchestration.components.consumer_assets import topic_assets
+from orchestration.maintenance.assets import maintained, maintenance_definitions
 from orchestration.platform_asset import consumers_asset
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors.repair import repair_sensor
@@ -21,4 +22,5 @@ def defs() -> dg.Definitions:
         sensors=[topics_sensor(known), repair_sensor(known)],
         resources={"kafka": KafkaResource()},
     )
-    return dg.Definitions.merge(shared, dg.load_from_defs_folder(path_within_project=settings.project))
+    loaded = dg.load_from_defs_folder(path_within_project=settings.project)
+    return dg.Definitions.merge(shared, loaded, maintenance_definitions(maintained(loaded)))

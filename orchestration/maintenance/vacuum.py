@@ -1,0 +1,80 @@
+"""Removing files that no version needs that anybody may still read: what dead runs left, and what later versions replaced.
+
+Three things keep a file: the newest version has it; it is younger than the safe age, as every file is that a run at work has
+written or is reading; or a reader that lags behind may still ask for it (`protected`).
+"""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from consumers.clock import Clock
+from consumers.staging.history import commit_info, file_actions
+from consumers.staging.local import table_path
+from consumers.staging.writing import HOOKS
+
+_ATTEMPT = "attempt-*"
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """How many files went, and their bytes."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+def vacuum(table: DeltaTable, keep_hours: int, clock: Clock, protected: int | None = None) -> Reclaimed:
+    """Remove what is older than `keep_hours` and needed neither by the newest version nor from `protected` on.
+
+    `protected` is the version that the slowest reader has read last: whatever was in the table since then stays.
+    """
+    keep = (
+        sorted(_needed_since(table, protected)) if protected is not None and _old(table, protected, keep_hours, clock) else None
+    )
+    folder = table_path(table)
+    going = table.vacuum(keep_hours, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=keep)
+    sizes = {path: _size(folder / path) for path in going}
+    if not sizes:
+        return Reclaimed()
+    gone = table.vacuum(
+        keep_hours,
+        dry_run=False,
+        enforce_retention_duration=False,
+        full=True,
+        keep_versions=keep,
+        post_commithook_properties=HOOKS,
+    )
+    _remove_empty(folder)
+    return Reclaimed(len(gone), sum(sizes.get(path, 0) for path in gone))
+
+
+def _needed_since(table: DeltaTable, version: int) -> Iterable[int]:
+    """Versions whose files together are all that were in the table since `version`: it, and each before a commit that removes."""
+    yield version
+    for each in range(version + 1, table.version() + 1):
+        if file_actions(table, each)[1]:
+            yield each - 1
+
+
+def _old(table: DeltaTable, version: int, keep_hours: int, clock: Clock) -> bool:
+    """Whether the age alone does not protect a version's files. Who has read a version that the log lost starts over anyway."""
+    info = commit_info(table, version) if version < table.version() else None
+    return info is not None and int(info.get("timestamp", 0)) / 1000 < clock.time() - keep_hours * 3600
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _remove_empty(folder: Path) -> None:
+    """Folders of attempts that have no file left."""
+    for attempt in folder.glob(_ATTEMPT):
+        if not any(path.is_file() for path in attempt.rglob("*")):
+            shutil.rmtree(attempt, ignore_errors=True)
