@@ -1,5 +1,5 @@
 """What an operator does to data in the UI, and what the tables hold afterwards: windows built again, dead letters replayed,
-positions moved.
+positions moved, a shadow cast and made the table.
 """
 
 import threading
@@ -14,13 +14,14 @@ from playwright.sync_api import Page, expect
 
 from consumers.brokers.options import KafkaOptions
 from consumers.config import Column
+from consumers.processing.backfill.shadow import Shadow
 from consumers.processing.ingest import ingest
 from consumers.staging.local import local_dataset
 from consumers.staging.log import StagedCommit, commits
 from consumers.types import OffsetRange, TopicPartition
 from orchestration.samples import complete
 from tests.browser.truth import whole
-from tests.browser.ui import PATIENCE_MILLISECONDS, launch_backfill, launch_job, open_asset, value_of
+from tests.browser.ui import PATIENCE_MILLISECONDS, launch_backfill, launch_job, open_asset, output_of, value_of
 from tests.integration.platform import UNFINISHED, Platform
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration, pytest.mark.timeout(600)]
@@ -84,6 +85,28 @@ def test_a_position_is_moved_back_after_a_dry_run_and_what_is_read_again_is_stag
     assert move.moved == {tp: OffsetRange(end - AGAIN, end)}
     platform.until(lambda: whole(platform, NAME), "what was removed is staged again", 120)
     assert rows(platform) == before
+
+
+def test_a_shadow_shows_what_differs_and_its_swap_makes_it_the_table(page: Page, platform: Platform) -> None:
+    url, consumer = platform.dagster.url, platform.consumer(NAME)
+    before = rows(platform)
+    DeltaTable(consumer.staged).update(predicate=f"_window = '{DAMAGED}'", updates={"temp": "-99.0"})
+    damaged = rows(platform)
+    differ = sum(old != new for old, new in zip(before, damaged, strict=True))
+    assert differ > 0
+
+    config = f"id: mended, first: '{UNTOUCHED}', last: '{DAMAGED}'"
+    built = launch_job(page, url, f"shadow_{NAME}", f"ops: {{cast_shadow_of_{NAME}: {{config: {{{config}}}}}}}")
+    succeeded(platform, built)
+    told = output_of(page, url, built)
+    assert {"id": "mended", "added": "0", "removed": "0", "changed": str(differ)}.items() <= told.items()
+    assert rows(platform) == damaged
+
+    config = f"id: mended, confirm: {NAME}"
+    swapped = launch_job(page, url, f"swap_{NAME}", f"ops: {{swap_shadow_of_{NAME}: {{config: {{{config}}}}}}}")
+    succeeded(platform, swapped)
+    assert rows(platform) == before
+    assert not Shadow(consumer, "mended").tables.staged.exists()
 
 
 def config_of_move(config: str) -> str:

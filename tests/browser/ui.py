@@ -83,6 +83,17 @@ def launch_job(page: Page, url: str, job: str, config: str) -> str:
     return page.url.rpartition("/")[2].partition("?")[0]
 
 
+def output_of(page: Page, url: str, run: str) -> dict[str, str]:
+    """What the newest step output of a run that is over tells, as `View full message` shows it: key → value."""
+    page.goto(f"{url}/runs/{run}")
+    step = page.locator("div").filter(has=page.get_by_text("STEP_OUTPUT", exact=True)).filter(has_text="View full message").last
+    step.get_by_text("View full message").click(timeout=PATIENCE_MILLISECONDS)
+    shown = page.get_by_role("dialog")
+    _soon(shown.get_by_text("STEP_OUTPUT"))
+    pairs = "all => all.filter(row => row.cells.length == 2).map(row => [...row.cells].map(cell => cell.innerText.trim()))"
+    return dict(shown.locator("tr").evaluate_all(pairs))
+
+
 def terminate_run(page: Page, url: str, run: str) -> None:
     """Terminate a run from its page."""
     page.goto(f"{url}/runs/{run}")
