@@ -34,7 +34,7 @@ def failure(what: str, error: Exception, log: Path) -> dg.Failure:
     full = _everything(error)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(full)
-    cause = _DRIVER_GONE if isinstance(error, Py4JNetworkError) or jvm_ended() else first_cause(str(error), full)
+    cause = _DRIVER_GONE if _is_gone(error) or jvm_ended() else first_cause(str(error), full)
     return told(what, cause, log)
 
 
@@ -119,6 +119,13 @@ def _cut(lines: Sequence[str]) -> list[str]:
     if len(short) <= _MOST_LINES:
         return short
     return [*short[: _MOST_LINES // 2], f"… {len(short) - _MOST_LINES} lines left out …", *short[-_MOST_LINES // 2 :]]
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether the JVM does not answer. Its sockets close some moments before its process has ended."""
+    if not isinstance(error, ConnectionError):
+        return isinstance(error, Py4JNetworkError)
+    return any("py4j" in Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__))
 
 
 def jvm_ended() -> bool:

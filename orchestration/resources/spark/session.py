@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from consumers.clock import SystemClock
 from orchestration.resources.spark.adjust import adjusted
 from orchestration.resources.spark.defaults import Launch, Places, defaults, environment, is_local
-from orchestration.resources.spark.failures import SPARK_ERRORS, failure, jvm_ended
+from orchestration.resources.spark.failures import SPARK_ERRORS, failure
 from orchestration.resources.spark.kept import Kept, prune
 from orchestration.resources.spark.runtime import Context
 from orchestration.resources.spark.shipping import found_in, shipped
@@ -75,8 +75,9 @@ class SparkResource(LazyPySparkResource):
     def stop(self) -> None:
         """End the session and its JVM, so that the next call starts another one."""
         session, self._spark_session = self._session, None
-        if session is not None and not jvm_ended():
-            session.stop()
+        if session is not None:
+            with suppress(*SPARK_ERRORS):  # what was killed has stopped
+                session.stop()
         if self._remote():
             os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # PySpark would take the next session for a remote one
         else:
