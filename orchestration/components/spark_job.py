@@ -13,34 +13,14 @@ from consumers.clock import SystemClock
 from orchestration.components.spark_asset import Windows, Work, materialize
 from orchestration.components.spark_config import ConsumerInput, SparkJobConfig, TableInput
 from orchestration.components.spark_sensor import JOB_TAG, Trigger, evaluate
-from orchestration.compute.job import Input, Job
+from orchestration.compute.job import Job
 from orchestration.feed.asset import feed_definitions
+from orchestration.job_catalog import job_of
 from orchestration.maintenance.assets import maintenance_assets
 from orchestration.maintenance.run import Table
 from orchestration.resources.spark import SparkRuntime
 from orchestration.settings import Settings
 from spark_jobs.functions import load_function
-
-
-def job_of(config: SparkJobConfig, settings: Settings) -> Job:
-    """The job that a definition describes, with its tables' places."""
-
-    def place(source: ConsumerInput | TableInput) -> Path:
-        return settings.staged(source.consumer) if isinstance(source, ConsumerInput) else settings.tables / source.table
-
-    return Job(
-        name=config.output,
-        function=config.function,
-        inputs={name: Input(place(source), source.reach(config.windows)) for name, source in config.inputs.items()},
-        output=settings.tables / config.output,
-        mode=config.mode,
-        declared_version=config.code_version,
-        parameters=config.parameters,
-        keys=config.keys,
-        buckets=config.buckets,
-        audits=tuple(audit.audit(name) for name, audit in config.audits.items()),
-        follows=config.follows or "",
-    )
 
 
 class SparkJob(dg.Component):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from consumers.clock import Clock
 from consumers.staging.completeness import end_of
@@ -22,13 +23,6 @@ from orchestration.compute.plan import Plan, plan
 JOB_TAG = "weir/spark_job"
 WORK_TAG = "weir/work"
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-_UNFINISHED = [
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 _FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 _FIRST_RETRY_SECONDS = 30.0
 
@@ -124,7 +118,7 @@ def _running(instance: dg.DagsterInstance, job: Job, key: dg.AssetKey) -> str:
     """The id of an unfinished run over this asset, be it ours, a backfill's or somebody's; else an empty
     string.
     """
-    for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED)):
+    for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES)):
         if run.tags.get(JOB_TAG) == job.name or key in (run.asset_selection or ()):
             return run.run_id
     return ""

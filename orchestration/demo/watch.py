@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from consumers.config import Consumer
 from consumers.staging.log import commits
 from consumers.types import TopicPartition, Watermarks
-from orchestration.components.spark_job import job_of
 from orchestration.compute.job import Job
 from orchestration.compute.plan import plan
-from orchestration.job_catalog import configs
+from orchestration.job_catalog import configs, job_of
 from orchestration.settings import Settings
 from orchestration.status import opened, table_status
 

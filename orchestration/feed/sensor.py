@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from deltalake import DeltaTable
 
 from consumers.clock import Clock
@@ -16,13 +17,6 @@ from orchestration.feed.config import Feed
 from orchestration.feed.sender import Told
 
 WORK_TAG = "weir/publish"
-_UNFINISHED = [
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 _FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 _FIRST_RETRY_SECONDS = 30.0
 _LAST_RETRY_SECONDS = 600.0
@@ -40,7 +34,7 @@ def evaluate(instance: dg.DagsterInstance, path: Path, feed: Feed, key: dg.Asset
     same = told is not None and (told.version, told.group) == (version, group)
     if same and age < _REFRESH_SECONDS:
         return dg.SensorResult(skip_reason=f"version {version} of {path.name} was sent to {feed.topic} {age:.0f} s ago")
-    if running := instance.get_runs(RunsFilter(job_name=job, statuses=_UNFINISHED), limit=1):
+    if running := instance.get_runs(RunsFilter(job_name=job, statuses=NOT_FINISHED_STATUSES), limit=1):
         return dg.SensorResult(skip_reason=f"{path.name} is at version {version}; run {running[0].run_id} is not finished")
     work = f"{group}@{version}"
     tried = RunsFilter(job_name=job, tags={WORK_TAG: work})

@@ -7,6 +7,7 @@ partition is then left for the next run.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError
@@ -93,22 +94,12 @@ def _alone(table: DeltaTable, part: Part, settings: Maintenance) -> dict[str, in
 
 def _compact(table: DeltaTable, part: Part, settings: Maintenance) -> dict[str, int]:
     where = [(name, "=", value) for name, value in part if value is not None]
-    properties = CommitProperties(max_commit_retries=_RETRIES)
-    if settings.z_order:
-        return table.optimize.z_order(
-            settings.z_order,
-            partition_filters=where or None,
-            target_size=settings.target_file_bytes,
-            max_concurrent_tasks=1,
-            writer_properties=_WRITER,
-            commit_properties=properties,
-            post_commithook_properties=HOOKS,
-        )
-    return table.optimize.compact(
-        partition_filters=where or None,
-        target_size=settings.target_file_bytes,
-        max_concurrent_tasks=1,
-        writer_properties=_WRITER,
-        commit_properties=properties,
-        post_commithook_properties=HOOKS,
-    )
+    how: dict[str, Any] = {
+        "partition_filters": where or None,
+        "target_size": settings.target_file_bytes,
+        "max_concurrent_tasks": 1,
+        "writer_properties": _WRITER,
+        "commit_properties": CommitProperties(max_commit_retries=_RETRIES),
+        "post_commithook_properties": HOOKS,
+    }
+    return table.optimize.z_order(settings.z_order, **how) if settings.z_order else table.optimize.compact(**how)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+from orchestration.job_catalog import jobs
 from orchestration.settings import Settings
 
 
@@ -34,8 +35,5 @@ def followed(followers: Iterable[Follower]) -> dict[Path, int]:
 
 def followed_by_jobs() -> dict[Path, int]:
     """The same for the project's jobs."""
-    # The definitions of jobs have maintenance assets, and so know this package.
-    from orchestration.job_catalog import jobs
-
     every = jobs(Settings.load()).values()
     return followed(Follower(job.name, job.output, {name: each.path for name, each in job.inputs.items()}) for job in every)
