@@ -56,7 +56,7 @@ lock: setup ## Renew requirements.lock to the newest versions that fit pyproject
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 		--group dev pyproject.toml --output-file requirements.lock
 
-bench: setup ## Ingestion beside a bare consumer (BENCH=produce, transform, parallel, scale: the others)
+bench: setup ## Ingestion beside a bare consumer (BENCH=produce, transform, parallel, scale, jobs: the others)
 	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
 
 clean: ## Remove the environment; state in .weir stays

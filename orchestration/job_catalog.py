@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from orchestration.components.spark_config import ConsumerInput, SparkJobConfig, TableInput
+from orchestration.compute.config import ConsumerInput, SparkJobConfig, TableInput
 from orchestration.compute.job import Input, Job
 from orchestration.settings import Settings
 

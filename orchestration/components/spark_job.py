@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from consumers.clock import SystemClock
 from orchestration.components.spark_asset import Windows, Work, materialize
-from orchestration.components.spark_config import ConsumerInput, SparkJobConfig, TableInput
 from orchestration.components.spark_sensor import JOB_TAG, Trigger, evaluate
+from orchestration.compute.config import ConsumerInput, SparkJobConfig, TableInput
 from orchestration.compute.job import Job
 from orchestration.feed.asset import feed_definitions
 from orchestration.job_catalog import job_of

@@ -8,6 +8,7 @@ it: an application transaction `<job>/<window>` in the same commit does, which i
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from deltalake import DeltaTable, Transaction
 
@@ -15,6 +16,7 @@ from consumers.staging.history import commit_infos
 from consumers.staging.schema import WINDOW
 from orchestration.compute.changes import data_changed
 from orchestration.compute.job import WHOLE, Job
+from orchestration.compute.marks import transactions
 from orchestration.compute.pins import files_of
 from orchestration.compute.record import Publication, publication_in
 
@@ -44,11 +46,15 @@ class Output:
         """Whether the window is what this fingerprint gives."""
         if window in self.fingerprints:
             return self.fingerprints[window] == fingerprint
-        return self.table is not None and self.table.transaction_version(_mark(job, window)) == _mark_version(fingerprint)
+        return self._marks.get(_mark(job, window)) == _mark_version(fingerprint)
 
     def known(self, job: str, name: str) -> int | None:
         """The version of an input up to which it was computed; None before."""
         return self.table.transaction_version(input_id(job, name)) if self.table is not None else None
+
+    @cached_property
+    def _marks(self) -> Mapping[str, int]:
+        return transactions(self.table) if self.table is not None else {}
 
 
 def read_output(job: Job) -> Output:

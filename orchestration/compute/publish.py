@@ -144,9 +144,10 @@ def _commit(plan: Plan, attempt: Attempt, result: Result, table: DeltaTable | No
     hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
     if table is None or (plan.whole and tuple(table.metadata().partition_columns) != attempt.partition_by):
         _create(plan.job.output, attempt, properties, hooks, replacing=table is not None)
+        table = DeltaTable(str(plan.job.output))
     else:
         _change(table, plan, attempt, result, properties, hooks)
-    table = DeltaTable(str(plan.job.output))
+        table.update_incremental()  # opening it anew costs the more the more commits it has
     version, info = next((version, info) for version, info in commit_infos(table, -1) if info.get("commit") == mark)
     return replace(said, version=version, committed_at_ms=int(info.get("timestamp", 0)))
 

@@ -17,8 +17,8 @@ from dagster.components.testing import create_defs_folder_sandbox
 from deltalake import DeltaTable, write_deltalake
 from pydantic import ValidationError
 
-from orchestration.components.spark_config import SparkJobConfig
 from orchestration.components.spark_job import SparkJob
+from orchestration.compute.config import SparkJobConfig
 from orchestration.resources.spark import SparkResource, SparkRuntime
 from orchestration.settings import Settings
 from spark_jobs.request import Request, Result

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from consumers.clock import ManualClock
 from consumers.staging.completeness import Progress
-from orchestration.components.spark_config import SparkJobConfig
 from orchestration.components.spark_sensor import JOB_TAG, WORK_TAG, Trigger, evaluate
+from orchestration.compute.config import SparkJobConfig
 from orchestration.compute.job import Input, Job
 from orchestration.compute.pins import Pinned
 from orchestration.compute.plan import plan, request

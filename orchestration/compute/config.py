@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from consumers.config import LagLimits
 from consumers.maintenance import Maintenance, MaintenanceKey
-from orchestration.components.spark_audits import AuditConfig
+from orchestration.compute.audits import AuditConfig
 from orchestration.compute.windows import Reach
 from orchestration.feed.config import Feed
 from spark_jobs.functions import check_signature, load_function
@@ -104,7 +104,7 @@ class SparkJobConfig(_Strict):
     freshness: Annotated[LagLimits | None, Field(description="how old the newest materialization may be; default: any age")] = (
         None
     )
-    max_windows_per_run: Annotated[int, Field(ge=1, le=10_000, description="of a run of the sensor or a backfill")] = 400
+    max_windows_per_run: Annotated[int, Field(ge=1, le=10_000, description="of a run of the sensor or a backfill")] = 5_000
     settle_seconds: Annotated[float, Field(ge=0, description="runs start after this long without a commit")] = 10.0
     max_wait_seconds: Annotated[float, Field(ge=0, description="… or when work has waited this long")] = 60.0
     code_version: Annotated[str | None, Field(description="default: a hash of the function's file")] = None
