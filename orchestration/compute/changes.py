@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
-
-from consumers.staging.history import commit_infos
 from consumers.staging.log import METADATA_KEY
 from consumers.staging.schema import WINDOW
 from orchestration.compute.record import KIND, Offsets
@@ -127,9 +124,7 @@ def changes(table: Path, after: int, version: int) -> Changes:
 
 def ranges(table: Path, after: int, version: int) -> dict[str, Offsets]:
     """The offsets that commits after a version account for; of what is still in the log."""
-    infos = commit_infos(DeltaTable(str(table), version=version, without_files=True), after)
-    told = (json.loads(info[METADATA_KEY]) for _, info in infos if METADATA_KEY in info)
-    return joined(each.get("ranges", {}) for each in told)
+    return joined(commit.told.get("ranges", {}) for commit in _newest_first(table, after, version))
 
 
 def data_changed(table: Path, after: int, version: int) -> str:
@@ -148,6 +143,16 @@ def data_commits(table: Path, after: int, version: int) -> Iterator[DataCommit]:
             text = (table / "_delta_log" / f"{number:020d}.json").read_bytes()
         except FileNotFoundError:
             raise LogGap(f"the log of {table.name} no longer has version {number}") from None
+        yield parse_commit(number, text)
+
+
+def _newest_first(table: Path, after: int, version: int) -> Iterator[DataCommit]:
+    """The commits after a version as far back as the log goes. Loading a table only to read its log would cost more."""
+    for number in range(version, after, -1):
+        try:
+            text = (table / "_delta_log" / f"{number:020d}.json").read_bytes()
+        except FileNotFoundError:
+            return
         yield parse_commit(number, text)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, Transaction
 
 from consumers.staging.history import commit_infos
@@ -63,22 +65,28 @@ def read_output(job: Job) -> Output:
         return Output()
     table = DeltaTable(str(job.output))
     partition_by = tuple(table.metadata().partition_columns)
+    rows, fingerprints = _held(table, job, partition_by)
+    last = _last(table, job.name)
+    foreign = data_changed(job.output, last.version, table.version()) if last else ""
+    published = table.transaction_version(published_id(job.name)) or 0
+    return Output(table.version(), fingerprints, rows, partition_by, published, last, foreign, table)
+
+
+def _held(table: DeltaTable, job: Job, partition_by: tuple[str, ...]) -> tuple[dict[str, int], dict[str, str]]:
+    """Rows and fingerprint of each window that has rows."""
+    if INPUTS not in partition_by:
+        total = pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py()
+        return ({} if total is None else {WHOLE: total}), {}
     rows: dict[str, int] = defaultdict(int)
     marks: dict[str, set[str]] = defaultdict(set)
     windowed = job.windowed and WINDOW in partition_by
     for action in files_of(table):
         window = str(action[f"partition.{WINDOW}"]) if windowed else WHOLE
         rows[window] += int(str(action["num_records"] or 0))
-        if INPUTS in partition_by:
-            marks[window].add(str(action[f"partition.{INPUTS}"]))
+        marks[window].add(str(action[f"partition.{INPUTS}"]))
     # Two fingerprints in one window were not written by a job: they match nothing, so the window is computed again.
-    fingerprints = {window: "|".join(sorted(found)) for window, found in marks.items()}
-    if not laid_out(job, partition_by):
-        fingerprints = {}
-    last = _last(table, job.name)
-    foreign = data_changed(job.output, last.version, table.version()) if last else ""
-    published = table.transaction_version(published_id(job.name)) or 0
-    return Output(table.version(), fingerprints, dict(rows), partition_by, published, last, foreign, table)
+    found = {window: "|".join(sorted(each)) for window, each in marks.items()}
+    return dict(rows), found if laid_out(job, partition_by) else {}
 
 
 def laid_out(job: Job, partition_by: tuple[str, ...]) -> bool:
