@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_jobs.staged import OFFSET, TOMBSTONE
+from spark_jobs.staged import OFFSET, TOMBSTONE, of_several_partitions
 
 BUCKET = "_bucket"
 """The partition column of merged tables: the number of the key's bucket, as text."""
 
 _NEW = "_new"
-_RANK = "_rank"
+_RANK, _UNCLEAR = "_rank", "_unclear"
 
 
 def with_bucket(rows: DataFrame, keys: Sequence[str], buckets: int) -> DataFrame:
@@ -31,21 +31,21 @@ def merged(new: DataFrame, kept: DataFrame | None, keys: Sequence[str]) -> DataF
     """The rows of the buckets after the merge: of every key the one with the greatest `_offset`, and among equals, or without
     that column, the new one. Keys whose last row is a tombstone are gone. A bucket's rows meet in one task, sorted by key.
 
-    Where two new rows have one key, and no `_offset` to choose by, any choice would be chance: the others get no bucket (null).
+    Where nothing says which row of a key is the last, any choice would be chance, and a row of the key gets no bucket (null): two
+    new ones have no `_offset`, or the rows have offsets of several partitions.
     """
     rows = _marked(new, True)
     if kept is not None:
         rows = rows.unionByName(_marked(kept, False), allowMissingColumns=True)
-    order = [F.desc_nulls_last(OFFSET)] if OFFSET in new.columns else []
+    ordered = OFFSET in new.columns
+    of_key = [BUCKET, *keys]
     # Partitioned by bucket and key: the shuffle by bucket serves the ranking, too, and there is no second one.
-    newest_first = Window.partitionBy(BUCKET, *keys).orderBy(*order, F.desc(_NEW))
-    ranked = rows.repartition(BUCKET).withColumn(_RANK, F.row_number().over(newest_first))
-    first = F.col(_RANK) == 1
-    if not order:
-        ranked = ranked.where(first | F.col(_NEW)).withColumn(BUCKET, F.when(first, F.col(BUCKET)))
-    else:
-        ranked = ranked.where(first)
-    return ranked.where(~F.coalesce(F.col(TOMBSTONE), F.lit(False))).drop(_RANK, _NEW, TOMBSTONE)
+    newest_first = Window.partitionBy(*of_key).orderBy(*([F.desc_nulls_last(OFFSET)] if ordered else []), F.desc(_NEW))
+    unclear = of_several_partitions(new.columns, of_key) if ordered else F.col(_NEW) & (F.col(_RANK) > 1)
+    ranked = rows.repartition(BUCKET).withColumn(_RANK, F.row_number().over(newest_first)).withColumn(_UNCLEAR, unclear)
+    last = ranked.where((F.col(_RANK) == 1) | F.col(_UNCLEAR))
+    left = last.where(F.col(_UNCLEAR) | ~F.coalesce(F.col(TOMBSTONE), F.lit(False)))
+    return left.withColumn(BUCKET, F.when(~F.col(_UNCLEAR), F.col(BUCKET))).drop(_RANK, _NEW, _UNCLEAR, TOMBSTONE)
 
 
 def _marked(rows: DataFrame, new: bool) -> DataFrame:

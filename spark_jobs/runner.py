@@ -4,7 +4,7 @@ Needs nothing but PySpark and a session with Delta: in this process, on a cluste
 and no reader sees what it writes: who asked publishes it, in one commit of the output table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,7 +13,7 @@ from spark_jobs import functions, inputs, merging
 from spark_jobs.audits import audit
 from spark_jobs.merging import BUCKET
 from spark_jobs.request import Request, Result
-from spark_jobs.staged import WINDOW
+from spark_jobs.staged import INCOMPARABLE, OFFSET, PARTITION, WINDOW
 
 INPUTS = "_inputs"
 """The partition column of output tables that holds the fingerprint of a row's inputs and code."""
@@ -34,6 +34,7 @@ def run(spark: SparkSession, request: Request) -> Result:
     seen = None if current is None else current.drop(BUCKET)
     result = functions.call(function, frames, request.parameters, request.windows, seen)
     _check_columns(result, request)
+    _check_order(result, frames, request)
     buckets = _write_merged(result, current, request) if request.mode == "merge" else _write_shaped(spark, result, request)
     written = spark.read.format("delta").load(request.attempt)
     _check_rows(written, request)
@@ -58,6 +59,19 @@ def _check_columns(result: DataFrame, request: Request) -> None:
         refuse(f"{', '.join(reserved)}, reserved for what Weir adds")
     if request.mode == "merge" and (missing := sorted(set(request.keys) - set(result.columns))):
         refuse(f"no column {', '.join(missing)}, a key of the merge")
+
+
+def _check_order(result: DataFrame, frames: Mapping[str, DataFrame], request: Request) -> None:
+    """Refuse offsets to merge by that are not told from those of other partitions, where the inputs would tell."""
+    if request.mode != "merge" or OFFSET not in result.columns:
+        return
+    known = {name for frame in frames.values() for name in frame.columns}
+    if missing := [name for name in PARTITION if name in known and name not in result.columns]:
+        raise ValueError(
+            f"{request.job}: the function returned {OFFSET} without {', '.join(missing)}, so that rows of several partitions "
+            "cannot be told apart, whose offsets say nothing about each other. Nothing was written. Return these columns, too, "
+            f"or no {OFFSET} and one row per key."
+        )
 
 
 def _write_shaped(spark: SparkSession, result: DataFrame, request: Request) -> tuple[str, ...]:
@@ -103,16 +117,20 @@ def _check_rows(written: DataFrame, request: Request) -> None:
         _refuse_null(written, INPUTS, [WINDOW], request, f"rows of windows other than the {len(request.windows)} in `windows`")
     elif request.mode == "merge":
         keys = ", ".join(request.keys)
-        _refuse_null(written, BUCKET, request.keys, request, f"rows that share their {keys}, and no _offset to choose by")
+        if OFFSET in written.columns:
+            problem = f"rows that share their {keys}, and have offsets of several partitions"
+            _refuse_null(written, BUCKET, request.keys, request, problem, INCOMPARABLE)
+        else:
+            _refuse_null(written, BUCKET, request.keys, request, f"rows that share their {keys}, and no _offset to choose by")
 
 
-def _refuse_null(written: DataFrame, mark: str, columns: Sequence[str], request: Request, problem: str) -> None:
+def _refuse_null(written: DataFrame, mark: str, columns: Sequence[str], request: Request, problem: str, advice: str = "") -> None:
     found = written.where(F.col(mark).isNull()).select(*columns).distinct().limit(_NAMED + 1).collect()
     if found:
         named = ", ".join(sorted(" ".join(map(str, row)) for row in found)[:_NAMED])
         raise ValueError(
             f"{request.job}: the function returned {problem}: {named}{', …' if found[_NAMED:] else ''}. "
-            "Nothing was published, readers see the table as it was."
+            f"Nothing was published, readers see the table as it was. {advice}".rstrip()
         )
 
 

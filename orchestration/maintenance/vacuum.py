@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from consumers.clock import Clock
 from consumers.staging.history import commit_info, file_actions
@@ -17,6 +18,7 @@ from consumers.staging.local import table_path
 from consumers.staging.writing import HOOKS
 
 _ATTEMPT = "attempt-*"
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +42,32 @@ def vacuum(table: DeltaTable, keep_hours: int, clock: Clock, protected: int | No
     sizes = {path: _size(folder / path) for path in going}
     if not sizes:
         return Reclaimed()
-    gone = table.vacuum(
-        keep_hours,
-        dry_run=False,
-        enforce_retention_duration=False,
-        full=True,
-        keep_versions=keep,
-        post_commithook_properties=HOOKS,
-    )
+    _vacuumed(table, keep_hours, keep)
     _remove_empty(folder)
-    return Reclaimed(len(gone), sum(sizes.get(path, 0) for path in gone))
+    gone = [size for path, size in sizes.items() if not (folder / path).exists()]
+    return Reclaimed(len(gone), sum(gone))
+
+
+def _vacuumed(table: DeltaTable, keep_hours: int, keep: list[int] | None) -> None:
+    """Vacuum notes in the log what it does; whoever replaces rows meanwhile is first, and the note is tried again.
+
+    What others removed since is younger than the safe age, so `keep` still names all that is needed.
+    """
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            table.vacuum(
+                keep_hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                full=True,
+                keep_versions=keep,
+                post_commithook_properties=HOOKS,
+            )
+            return
+        except CommitFailedError:
+            if not left:
+                raise
+            table.update_incremental()
 
 
 def _needed_since(table: DeltaTable, version: int) -> Iterable[int]:

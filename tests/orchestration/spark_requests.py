@@ -61,6 +61,27 @@ def refused(flights: DataFrame) -> DataFrame:
 '''
 
 
+# A run in a process of its own that submits: the master, Spark's settings as JSON, the request as JSON.
+RUN = f"""
+import json
+import sys
+import dagster as dg
+from orchestration.resources.spark import SparkSubmit
+from spark_jobs.request import Request
+
+@dg.op
+def compute(context):
+    runtime = SparkSubmit(master=sys.argv[1], spark_config=json.loads(sys.argv[2]), packages={PACKAGES})
+    runtime.compute(context, Request.from_json(sys.argv[3]))
+
+@dg.job
+def job():
+    compute()
+
+job.execute_in_process()
+"""
+
+
 @contextmanager
 def made_jobs(folder: Path) -> Iterator[None]:
     """The package can be imported inside of the block, by this process alone."""

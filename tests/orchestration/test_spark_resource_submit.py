@@ -14,28 +14,10 @@ import pytest
 
 from orchestration.resources.spark import SparkSubmit
 from spark_jobs.request import Request, Result, Source
-from tests.orchestration.spark_requests import PACKAGES, made_jobs, request, rows_of, staged
+from tests.orchestration.spark_requests import PACKAGES, RUN, made_jobs, request, rows_of, staged
 from tests.spark_fixture import wait_until
 
 pytestmark = pytest.mark.spark
-
-# A run in a process of its own: RUN master, the request as JSON.
-RUN = """
-import sys
-import dagster as dg
-from orchestration.resources.spark import SparkSubmit
-from spark_jobs.request import Request
-
-@dg.op
-def compute(context):
-    SparkSubmit(master="local[1]", packages=sys.argv[2].split(",")).compute(context, Request.from_json(sys.argv[1]))
-
-@dg.job
-def job():
-    compute()
-
-job.execute_in_process()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +79,7 @@ def test_an_application_ends_with_its_run(folder: Path, flights: Source, number:
     marks.mkdir()
     made = request("halting", flights, folder / "output" / f"ended-{number}", folder=str(marks))
     with (folder / "run.txt").open("wb") as output:
-        run = subprocess.Popen([sys.executable, "-c", RUN, made.to_json(), ",".join(PACKAGES)], stdout=output, stderr=output)
+        run = subprocess.Popen([sys.executable, "-c", RUN, "local[1]", "{}", made.to_json()], stdout=output, stderr=output)
     try:
         wait_until(lambda: any(marks.glob("worker-*")), "the application computes")
         below = psutil.Process(run.pid).children(recursive=True)

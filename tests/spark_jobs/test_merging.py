@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -192,6 +193,70 @@ def test_two_rows_of_a_key_without_an_offset_to_choose_by_are_an_error(lab: Lab,
     request = lab.request(plain, "merge", {"numbers": lab.source(files=new)}, keys=("k",), buckets=4, output_version=version)
     with pytest.raises(ValueError, match=r"rows that share their k, and no _offset to choose by: twice\. Nothing"):
         lab.run(request)
+
+
+PLACED = f"{SCHEMA}, _topic string, _topic_id string, _partition int"
+Place = tuple[str, str, int]
+ONE: Place = ("t", "t-1", 0)
+MADE_AGAIN: Place = ("t", "t-2", 0)
+
+
+def upserts_with_place(numbers: DataFrame) -> DataFrame:
+    return numbers.select("k", "v", "_offset", "_tombstone", "_topic", "_topic_id", "_partition")
+
+
+def placed(lab: Lab, *records: tuple[Record, Place]) -> tuple[str, ...]:
+    names = ("k", "v", "_offset", "_tombstone", "_topic", "_topic_id", "_partition")
+    return stage(lab.root / "numbers", [{"_window": "w", **dict(zip(names, (*r, *at), strict=True))} for r, at in records])
+
+
+@pytest.mark.parametrize("other", [MADE_AGAIN, ("u", "u-1", 0), ("t", "t-1", 1)])
+@pytest.mark.parametrize("dead", [True, False])
+def test_offsets_of_a_topic_made_again_or_of_another_partition_are_not_compared(lab: Lab, other: Place, dead: bool) -> None:
+    placed(lab, (("a", 1, 900, False), ONE), (("b", 1, 901, False), ONE))
+    keys: dict[str, Any] = {"keys": ("k",), "buckets": 4}
+    lab.merge(lab.request(upserts_with_place, "merge", {"numbers": lab.source()}, **keys))
+    new = placed(lab, (("a", 2, 3, dead), other), (("c", 2, 4, False), other))
+    later = lab.request(upserts_with_place, "merge", {"numbers": lab.source(files=new)}, output_version=0, **keys)
+    with pytest.raises(
+        ValueError, match=r"share their k, and have offsets of several partitions: a\. Nothing .* return no _offset"
+    ):
+        lab.run(later)
+    with pytest.raises(ValueError, match="offsets of several partitions: a"):
+        lab.run(lab.request(upserts_with_place, "merge", {"numbers": lab.source()}, **keys))
+
+
+def test_keys_that_each_stay_in_a_partition_merge_beside_each_other(lab: Lab) -> None:
+    there: Place = ("u", "u-1", 3)
+    placed(lab, (("a", 1, 900, False), ONE), (("b", 1, 2, False), there), (("a", 2, 901, False), ONE))
+    keys: dict[str, Any] = {"keys": ("k",), "buckets": 4}
+    lab.merge(lab.request(upserts_with_place, "merge", {"numbers": lab.source()}, **keys))
+    new = placed(lab, (("a", None, 902, True), ONE), (("b", 2, 3, False), there))
+    lab.merge(lab.request(upserts_with_place, "merge", {"numbers": lab.source(files=new)}, **keys))
+    assert {row["k"]: (row["v"], row["_offset"]) for row in rows_of(lab.output)} == {"b": (2, 3)}
+
+
+def test_with_the_topic_among_the_keys_equal_keys_of_two_topics_are_two_rows(lab: Lab) -> None:
+    placed(lab, (("a", 1, 900, False), ONE), (("a", 2, 3, False), ("u", "u-1", 0)))
+    lab.merge(lab.request(upserts_with_place, "merge", {"numbers": lab.source()}, keys=("_topic", "k"), buckets=4))
+    assert {(row["_topic"], row["v"]) for row in rows_of(lab.output)} == {("t", 1), ("u", 2)}
+
+
+def test_an_offset_without_the_partition_that_its_input_knows_is_refused_before_anything_is_written(lab: Lab) -> None:
+    placed(lab, (("a", 1, 0, False), ONE))
+    request = lab.request(upserts, "merge", {"numbers": lab.source()}, keys=("k",), buckets=4)
+    with pytest.raises(ValueError, match=r"_offset without _topic, _topic_id, _partition, so that .* Nothing was written"):
+        lab.run(request)
+
+
+def test_latest_refuses_a_key_of_several_partitions_and_says_which(spark: SparkSession) -> None:
+    rows = [("a", 1, 900, False, *ONE), ("a", 2, 3, False, *MADE_AGAIN), ("b", 1, 4, False, *ONE)]
+    frame = spark.createDataFrame(rows, PLACED)
+    with pytest.raises(PySparkException, match=r"latest: .* cannot be compared: k = a\. An offset counts within one partition"):
+        latest(frame, ["k"]).collect()
+    alone = latest(frame.where("_topic_id = 't-1'"), ["k"])
+    assert {(row["k"], row["_offset"]) for row in alone.collect()} == {("a", 900), ("b", 4)}
+    assert alone.columns == frame.columns
 
 
 def test_a_result_without_its_key_is_refused(lab: Lab) -> None:

@@ -1,15 +1,22 @@
 """The same request on every runtime: a local session, a standalone cluster, a submitted application, Spark Connect."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from importlib import util
 from pathlib import Path
 
 import dagster as dg
+import psutil
 import pytest
+from deltalake import DeltaTable
 
 from orchestration.resources.spark import SparkResource, SparkRuntime, SparkSubmit
 from spark_jobs.request import Source
-from tests.orchestration.spark_requests import PACKAGES, made_jobs, request, rows_of, staged
+from tests.orchestration.spark_requests import PACKAGES, RUN, made_jobs, request, rows_of, staged
 from tests.spark_fixture import Standalone, connect_server, standalone, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(900)]
@@ -87,6 +94,31 @@ def test_an_application_submitted_to_a_cluster_computes_what_a_local_session_doe
     runtime = SparkSubmit(master=cluster.master, spark_config=cluster.config, packages=PACKAGES)
     assert computed(runtime, flights, folder / "output" / "submitted") == expected
     wait_until(lambda: not cluster.applications() and not cluster.executors(), "the application and its executors are gone")
+
+
+def test_a_run_that_is_terminated_ends_its_application_and_the_executors(
+    folder: Path, flights: Source, cluster: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder / "packages"), str(Path.cwd())]))
+    marks = folder / "marks"
+    marks.mkdir()
+    made = request("halting", flights, folder / "output" / "terminated", folder=str(marks))
+    arguments = [cluster.master, json.dumps(cluster.config), made.to_json()]
+    with (folder / "run.txt").open("wb") as output:
+        run = subprocess.Popen([sys.executable, "-c", RUN, *arguments], stdout=output, stderr=output)
+    try:
+        wait_until(lambda: any(marks.glob("worker-*")), "executors compute")
+        assert cluster.applications()
+        below = [*psutil.Process(run.pid).children(recursive=True), *cluster.executors()]
+        below += [child for executor in cluster.executors() for child in executor.children(recursive=True)]
+        run.send_signal(signal.SIGINT)  # what Dagster's launcher sends
+        run.wait(60)
+        wait_until(lambda: not cluster.applications() and not cluster.executors(), "the application and its executors are gone")
+        assert psutil.wait_procs(below, timeout=60)[1] == []
+        assert not DeltaTable.is_deltatable(made.attempt)
+    finally:
+        run.kill()
+        run.wait()
 
 
 def test_a_standalone_cluster_refuses_python_in_cluster_mode_and_says_so(

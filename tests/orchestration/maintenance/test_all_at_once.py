@@ -4,9 +4,7 @@ WEIR_SOAK_SECONDS makes it long; in the suite it ends after some rounds.
 """
 
 import os
-import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +19,7 @@ from orchestration.checks.staged import no_duplicates, offsets_accounted_for, ra
 from orchestration.maintenance.compaction import compact
 from orchestration.maintenance.run import Table, maintain
 from orchestration.maintenance.vacuum import vacuum
+from tests.at_once import AtOnce
 from tests.consumers.parts import consumer, offsets
 from tests.consumers.staging.rewriting import GOOD, TP, Ingestion
 
@@ -31,47 +30,9 @@ DAY_MS, FIRST_MS = 86_400_000, 1_356_998_400_000
 LONG_AGO = 1_600_000_000
 
 
-class AtOnce:
-    """Threads that work in rounds until the first has done enough; a failure of one is the test's."""
-
-    def __init__(self) -> None:
-        self.clock = SystemClock()
-        self.until = self.clock.monotonic() + SECONDS
-        self.over = threading.Event()
-        self.failures: list[BaseException] = []
-        self.rounds: Counter[str] = Counter()
-
-    def run(self, leading: Callable[[int], None], *others: Callable[[], None]) -> None:
-        threads = [threading.Thread(target=self._repeat, args=(other,)) for other in others]
-        for thread in threads:
-            thread.start()
-        try:
-            count = 0
-            while count < ROUNDS or self.clock.monotonic() < self.until or min(map(self._done, others)) < 2:
-                leading(count)
-                count += 1
-                assert not self.failures, self.failures
-        finally:
-            self.over.set()
-            for thread in threads:
-                thread.join()
-        assert not self.failures, self.failures
-
-    def _done(self, work: Callable[[], None]) -> int:
-        return self.rounds[work.__name__]
-
-    def _repeat(self, work: Callable[[], None]) -> None:
-        while not self.over.is_set() and not self.failures:
-            try:
-                work()
-            except BaseException as error:  # noqa: BLE001 - told by the main thread
-                self.failures.append(error)
-            self.rounds[work.__name__] += 1
-
-
 def test_ingestion_compaction_vacuum_and_two_jobs_at_once_disturb_nobody(tmp_path: Path) -> None:
     parts = consumer(tmp_path)
-    at_once, ingestion = AtOnce(), Ingestion(parts, SystemClock())
+    at_once, ingestion = AtOnce(SECONDS, ROUNDS), Ingestion(parts, SystemClock())
     followed = tmp_path / "followed"
     read = [-1]
 
@@ -111,7 +72,8 @@ def test_ingestion_compaction_vacuum_and_two_jobs_at_once_disturb_nobody(tmp_pat
             write_deltalake(followed, pa.table({"offset": pa.array(new, pa.int64())}), mode="append")
         read[0] = table.version()
 
-    at_once.run(ingest, compaction, vacuuming, whole_table, incremental)
+    others = {work.__name__: work for work in (compaction, vacuuming, whole_table, incremental)}
+    at_once.run(ingest, others)
     incremental()
     good = {offset for offset in range(ingestion.next) if offset % 4 != 2}
     assert offsets(parts.staged) == {("id", 0, offset): 1 for offset in good}

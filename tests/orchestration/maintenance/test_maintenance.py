@@ -21,7 +21,7 @@ from orchestration.maintenance.compaction import Piece, compact, plan
 from orchestration.maintenance.health import File, health
 from orchestration.maintenance.protect import Follower, followed
 from orchestration.maintenance.run import Kind, Table, maintain, unsafe_settings
-from orchestration.maintenance.vacuum import vacuum
+from orchestration.maintenance.vacuum import Reclaimed, vacuum
 from tests.consumers.parts import consumer, contents, offsets
 from tests.consumers.staging.rewriting import GOOD, WINDOW, Ingestion, again
 from tests.consumers.world import World
@@ -169,6 +169,20 @@ def test_vacuum_takes_replaced_files_and_leftovers_of_dead_runs_and_their_folder
     assert not (world.parts.staged / "attempt-dead").exists()
     assert world.places == world.once(30, 10)
     sound(world)
+
+
+def test_vacuum_is_not_stopped_by_somebody_who_removes_rows_meanwhile(tmp_path: Path) -> None:
+    for number in (1, 2):
+        write_deltalake(str(tmp_path), pa.table({"x": [number]}), mode="append")
+    loaded = DeltaTable(tmp_path)
+    left = tmp_path / "attempt-dead" / "part-0.parquet"
+    left.parent.mkdir()
+    left.write_bytes(b"x" * 100)
+    os.utime(left, (LONG_AGO, LONG_AGO))
+    DeltaTable(tmp_path).delete("x = 1")
+    assert vacuum(loaded, 24, SystemClock()) == Reclaimed(1, 100)
+    assert not left.exists()
+    assert contents(tmp_path)["x"].to_pylist() == [2]
 
 
 def test_vacuum_leaves_what_is_younger_than_the_safe_age(world: World) -> None:
