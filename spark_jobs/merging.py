@@ -4,6 +4,8 @@ A table of mode merge is partitioned by `_bucket`, a hash of the key. Only the b
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -32,7 +34,8 @@ def merged(new: DataFrame, kept: DataFrame | None, keys: Sequence[str]) -> DataF
     that column, the new one. Keys whose last row is a tombstone are gone. A bucket's rows meet in one task, sorted by key.
 
     Where nothing says which row of a key is the last, any choice would be chance, and a row of the key gets no bucket (null): two
-    new ones have no `_offset`, or the rows have offsets of several partitions.
+    new ones have no `_offset` or the same, or the rows have offsets of several partitions. Nor does a new row
+    whose whole key is null.
     """
     rows = _marked(new, True)
     if kept is not None:
@@ -42,6 +45,11 @@ def merged(new: DataFrame, kept: DataFrame | None, keys: Sequence[str]) -> DataF
     # Partitioned by bucket and key: the shuffle by bucket serves the ranking, too, and there is no second one.
     newest_first = Window.partitionBy(*of_key).orderBy(*([F.desc_nulls_last(OFFSET)] if ordered else []), F.desc(_NEW))
     unclear = of_several_partitions(new.columns, of_key) if ordered else F.col(_NEW) & (F.col(_RANK) > 1)
+    if ordered:
+        # A function may make several rows of one record: which of them is the last, its offset does not say.
+        twins = F.col(_NEW) & F.lag(_NEW).over(newest_first) & F.col(OFFSET).eqNullSafe(F.lag(OFFSET).over(newest_first))
+        unclear = unclear | F.coalesce(twins & (F.col(_RANK) == 2), F.lit(False))
+    unclear = unclear | reduce(and_, (F.col(key).isNull() for key in keys), F.col(_NEW))
     ranked = rows.repartition(BUCKET).withColumn(_RANK, F.row_number().over(newest_first)).withColumn(_UNCLEAR, unclear)
     last = ranked.where((F.col(_RANK) == 1) | F.col(_UNCLEAR))
     left = last.where(F.col(_UNCLEAR) | ~F.coalesce(F.col(TOMBSTONE), F.lit(False)))

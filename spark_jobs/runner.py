@@ -18,6 +18,7 @@ from spark_jobs.staged import INCOMPARABLE, OFFSET, PARTITION, WINDOW
 INPUTS = "_inputs"
 """The partition column of output tables that holds the fingerprint of a row's inputs and code."""
 
+_NULL = "Declared columns of a tombstone are null: its key is in _key alone."
 _NAMED = 5
 
 
@@ -118,10 +119,11 @@ def _check_rows(written: DataFrame, request: Request) -> None:
     elif request.mode == "merge":
         keys = ", ".join(request.keys)
         if OFFSET in written.columns:
-            problem = f"rows that share their {keys}, and have offsets of several partitions"
-            _refuse_null(written, BUCKET, request.keys, request, problem, INCOMPARABLE)
+            problem = f"rows without a key, or that share their {keys} and have one offset, or offsets of several partitions"
+            _refuse_null(written, BUCKET, request.keys, request, problem, f"{INCOMPARABLE} {_NULL}")
         else:
-            _refuse_null(written, BUCKET, request.keys, request, f"rows that share their {keys}, and no _offset to choose by")
+            problem = f"rows without a key, or that share their {keys}, and no _offset to choose by"
+            _refuse_null(written, BUCKET, request.keys, request, problem, _NULL)
 
 
 def _refuse_null(written: DataFrame, mark: str, columns: Sequence[str], request: Request, problem: str, advice: str = "") -> None:

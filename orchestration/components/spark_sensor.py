@@ -128,6 +128,12 @@ def _attempts(instance: dg.DagsterInstance, work: str, now: float, trigger: Trig
     """How many runs had just this work, and why there should be no further one now (empty: go)."""
     records = instance.get_run_records(RunsFilter(tags={WORK_TAG: work}), limit=100)
     failed = [record for record in records if record.dagster_run.status in _FAILED]
+    if records and records[0].dagster_run.status == DagsterRunStatus.SUCCESS:
+        wait = _again_in(len(records) - len(failed), now, records[0].end_time)
+        return len(records), "" if wait <= 0 else (
+            f"run {records[0].dagster_run.run_id} of just this ended well, and it is due still: this code location may have "
+            f"loaded older definitions than there are; reload it. Trying again in {wait:.0f} s"
+        )
     if not failed:
         return len(records), ""
     last = failed[0].dagster_run.run_id
@@ -136,8 +142,13 @@ def _attempts(instance: dg.DagsterInstance, work: str, now: float, trigger: Trig
             f"{len(failed)} runs failed on just these windows, the last was {last}: nothing was written. "
             "Read its log, then change the job or launch a backfill; new commits start a run, too"
         )
-    wait = _FIRST_RETRY_SECONDS * 2 ** (len(failed) - 1) - (now - (failed[0].end_time or now))
+    wait = _again_in(len(failed), now, failed[0].end_time)
     return len(records), f"run {last} failed, trying again in {wait:.0f} s" if wait > 0 else ""
+
+
+def _again_in(runs: int, now: float, ended: float | None) -> float:
+    """Seconds to wait after so many runs, the last of which has ended then: longer each time, at most 16 minutes."""
+    return float(_FIRST_RETRY_SECONDS * 2 ** min(runs - 1, 5) - (now - (ended or now)))
 
 
 def _config(job: Job, chosen: Sequence[str], partitions: dg.PartitionsDefinition | None) -> dict[str, object]:

@@ -80,6 +80,7 @@ class Changes:
 
     `files` were added and stand in no window of `windows`; those hold other rows than they did. `start_over` says why neither can
     be told; empty where it can. `unordered` names the first commit whose rows are not in the order of their offsets.
+    `added_to` are the windows of `files`.
     """
 
     after: int
@@ -90,6 +91,7 @@ class Changes:
     windows: tuple[str, ...] = ()
     start_over: str = ""
     unordered: str = ""
+    added_to: tuple[str, ...] = ()
     ranges: Mapping[str, Offsets] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -117,6 +119,7 @@ def changes(table: Path, after: int, version: int) -> Changes:
         rows=sum(file.rows for file in new),
         files=tuple(file.path for file in new),
         windows=tuple(sorted(window for window in touched if window is not None)),
+        added_to=tuple(sorted({file.window for file in new if file.window is not None})),
         unordered=next((commit.name for commit in data if not commit.plain), ""),
         ranges=joined(commit.told.get("ranges", {}) for commit in found),
     )

@@ -19,7 +19,7 @@ _TXN = "txn"
 def transactions(table: DeltaTable) -> dict[str, int]:
     """Application → version in the loaded snapshot, as far as the log is there."""
     log = table_path(table) / "_delta_log"
-    checkpoints = (int(path.name.partition(".")[0]) for path in log.glob("*.checkpoint*"))
+    checkpoints = (int(path.name.partition(".")[0]) for path in log.glob("[0-9]*.checkpoint*.parquet"))
     newest = max((version for version in checkpoints if version <= table.version()), default=-1)
     found = [action for path in sorted(log.glob(f"{newest:020d}.checkpoint*.parquet")) for action in _checkpointed(path)]
     for version in range(newest + 1, table.version() + 1):

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from consumers.errors import StorageError
 from consumers.staging.history import commit_infos
 from consumers.staging.schema import WINDOW
+from orchestration.compute.changes import data_changed
 from orchestration.compute.job import WHOLE, Input, Job
 from orchestration.compute.record import Publication, publications
 from orchestration.compute.stored import before_compaction
@@ -56,7 +57,8 @@ def pin_together(job: Job) -> dict[str, Pinned]:
     for name, source in job.inputs.items():
         table = tables[name]
         seen = min((known[names[name]] for known in roots.values() if names[name] in known), default=table.version())
-        if seen < table.version():
+        # Vacuum keeps no files for a version that only maintenance has come after: its rows are in the newest one, too.
+        if seen < table.version() and data_changed(source.path, seen, table.version()):
             table.load_as_version(seen)
         found[name] = _pinned(job, source, table, names[name], newest[name], roots[name])
     return found

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from consumers.staging.schema import WINDOW
 from orchestration.compute.changes import Changes, changes
@@ -23,6 +23,8 @@ class Plan:
     `fingerprints` says what each window that was looked at should be, `stale` which are not that; a job that is not computed by
     window has one, "". `sources` are the inputs as they are to be read. `whole`: the result replaces all of the output; else, in
     mode incremental, it replaces the windows of `changes`. `reason` says it in words, with numbers.
+
+    `identity` and `code_version` are the job's at this moment: its file may change while it runs.
     """
 
     job: Job
@@ -34,6 +36,8 @@ class Plan:
     sources: Mapping[str, Source] = field(default_factory=dict)
     whole: bool = False
     changes: Changes | None = None
+    identity: str = ""
+    code_version: str = ""
 
     @property
     def versions(self) -> str:
@@ -47,14 +51,13 @@ class Plan:
 
 def plan(job: Job, windows: Sequence[str] | None = None) -> Plan:
     """Compare the output, or these windows of it, with what it should be. All inputs must exist."""
+    identity, code_version = job.identity(), job.code_version()
     inputs, output = pin_together(job), read_output(job)
     if job.follows_commits:
-        return _by_changes(job, inputs, output)
-    if not job.windowed:
-        windows = [WHOLE]
-    elif windows is None:
-        windows = _looked_at(job, inputs, output)
-    return _by_content(job, inputs, output, windows)
+        found = _by_changes(job, inputs, output)
+    else:
+        found = _by_content(job, inputs, output, windows if job.windowed else [WHOLE])
+    return replace(found, identity=identity, code_version=code_version)
 
 
 def request(plan: Plan, attempt: str = "") -> Request:
@@ -87,8 +90,13 @@ def _looked_at(job: Job, inputs: Mapping[str, Pinned], output: Output) -> list[s
     return sorted(found)
 
 
-def _by_content(job: Job, inputs: Mapping[str, Pinned], output: Output, windows: Sequence[str]) -> Plan:
+def _by_content(job: Job, inputs: Mapping[str, Pinned], output: Output, asked: Sequence[str] | None) -> Plan:
     identity = job.identity()
+    unlike = output.version != NO_TABLE and not laid_out(job, output.partition_by)
+    every = _looked_at(job, inputs, output) if job.windowed else [WHOLE]
+    spoiled = _spoiled(output, job, every)
+    # A table of another layout is replaced whole, and a publication hides what strangers did before it: all of that is due now.
+    windows = every if asked is None or unlike else sorted({*asked, *spoiled})
     held = {
         name: pinned.contents if job.mode == "full" else job.inputs[name].reach.contents(windows, pinned.contents)
         for name, pinned in sorted(inputs.items())
@@ -96,14 +104,25 @@ def _by_content(job: Job, inputs: Mapping[str, Pinned], output: Output, windows:
     wanted = {
         window: digest([identity, *(f"{name}={each.get(window, '')}" for name, each in held.items())]) for window in windows
     }
-    stale = tuple(window for window in wanted if not output.holds(job.name, window, wanted[window]))
-    unlike = output.version != NO_TABLE and not laid_out(job, output.partition_by)
+    stale = tuple(w for w in wanted if w in spoiled or not output.holds(job.name, w, wanted[w]))
     what = f"{len(stale)} of {len(wanted)} windows" if job.windowed else "all of it" if stale else "nothing"
     reason = f"unchanged: {len(wanted) - len(stale)} windows; to compute: {what}" if job.windowed else f"to compute: {what}"
     if unlike:
         reason += f"; the table is partitioned by {', '.join(output.partition_by) or 'nothing'} and is replaced as a whole"
+    if spoiled:
+        reason += f"; the output was changed by {output.foreign}, which is none of this job's"
     sources = {name: _source(job, name, pinned, stale) for name, pinned in inputs.items()}
     return Plan(job, inputs, output, wanted, stale, reason, sources, whole=unlike or job.mode == "full")
+
+
+def _spoiled(output: Output, job: Job, every: Sequence[str]) -> frozenset[str]:
+    """The windows that somebody else has changed since the newest publication: their fingerprints say nothing any more."""
+    if not output.foreign or output.last is None:
+        return frozenset()
+    found = changes(job.output, output.last.version, output.version)
+    if found.start_over or not job.windowed:
+        return frozenset(every)
+    return frozenset({*found.windows, *found.added_to})
 
 
 def _source(job: Job, name: str, pinned: Pinned, stale: Sequence[str]) -> Source:

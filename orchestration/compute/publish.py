@@ -224,8 +224,8 @@ def _publication(plan: Plan, attempt: Attempt, result: Result) -> Publication:
     return Publication(
         job=job.name,
         mode=job.mode,
-        identity=job.identity(),
-        code_version=job.code_version(),
+        identity=plan.identity,
+        code_version=plan.code_version,
         parameters=dict(job.parameters),
         inputs={name: _used(plan, name) for name in plan.inputs},
         windows=plan.stale if job.windowed else plan.changes.windows if plan.changes else (),

@@ -83,10 +83,15 @@ def _identity(keys: Sequence[str], held: Mapping[str, str]) -> str:
 
 
 def _before(window: str, count: int) -> str:
-    """The key of the window so many before."""
+    """The key of the window so many before; of one that is no time the same, and before the first year the least of all."""
     if not count:
         return window
     hourly = len(window) > len("2013-01-31")
     form = _HOUR if hourly else _DAY
     step = timedelta(hours=count) if hourly else timedelta(days=count)
-    return (datetime.strptime(window, form) - step).strftime(form)
+    try:
+        return f"{datetime.strptime(window, form) - step:{form}}".zfill(len(window))
+    except ValueError:
+        return window
+    except OverflowError:
+        return ""

@@ -35,5 +35,5 @@ def followed(followers: Iterable[Follower]) -> dict[Path, int]:
 
 def followed_by_jobs() -> dict[Path, int]:
     """The same for the project's jobs."""
-    every = jobs(Settings.load()).values()
+    every = [job for job in jobs(Settings.load()).values() if job.follows_commits]
     return followed(Follower(job.name, job.output, {name: each.path for name, each in job.inputs.items()}) for job in every)

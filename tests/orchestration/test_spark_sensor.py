@@ -50,6 +50,16 @@ def failing_job() -> None:
     failing()
 
 
+@dg.op
+def idle() -> None:
+    pass
+
+
+@dg.job
+def idle_job() -> None:
+    idle()
+
+
 class Bench:
     """A job over one input, a clock that stands at the input's last commit, and a sensor's memory."""
 
@@ -88,7 +98,14 @@ class Bench:
 
     def fail(self, request: dg.RunRequest) -> str:
         """Let a run of this request fail; the clock stands where it ended."""
-        result = failing_job.execute_in_process(instance=self.instance, tags=request.tags, raise_on_error=False)
+        return self._end(request, failing_job)
+
+    def succeed(self, request: dg.RunRequest) -> str:
+        """The same with a run that ends well, and computes nothing."""
+        return self._end(request, idle_job)
+
+    def _end(self, request: dg.RunRequest, job: dg.JobDefinition) -> str:
+        result = job.execute_in_process(instance=self.instance, tags=request.tags, raise_on_error=False)
         record = self.instance.get_run_record_by_id(result.run_id)
         assert record is not None and record.end_time is not None
         self.clock = ManualClock(record.end_time)
@@ -209,6 +226,17 @@ def test_failed_work_is_tried_again_later_under_a_new_key_and_given_up_after_thr
     bench.stage("2013-01-01")
     bench.clock.advance(200)
     assert WORK_TAG in bench.request().tags
+
+
+def test_work_that_is_due_again_after_a_run_that_ended_well_waits_longer_each_time_and_says_why(bench: Bench) -> None:
+    bench.stage("2013-01-01")
+    bench.clock.advance(10)
+    for pause in (30, 60):
+        ended = bench.succeed(bench.request())
+        bench.clock.advance(pause - 1)
+        assert f"run {ended} of just this ended well" in bench.reason() and "reload it" in bench.reason()
+        bench.clock.advance(1)
+    assert bench.request()
 
 
 def valid_through(bench: Bench, consumer: str, day: str) -> None:

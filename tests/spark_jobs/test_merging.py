@@ -191,7 +191,7 @@ def test_two_rows_of_a_key_without_an_offset_to_choose_by_are_an_error(lab: Lab,
     new = batch(lab, ("twice", 1, 1, False), ("twice", 2, 2, False))
     version = -1 if starts_over else 0
     request = lab.request(plain, "merge", {"numbers": lab.source(files=new)}, keys=("k",), buckets=4, output_version=version)
-    with pytest.raises(ValueError, match=r"rows that share their k, and no _offset to choose by: twice\. Nothing"):
+    with pytest.raises(ValueError, match=r"that share their k, and no _offset to choose by: twice\. Nothing"):
         lab.run(request)
 
 
@@ -219,11 +219,23 @@ def test_offsets_of_a_topic_made_again_or_of_another_partition_are_not_compared(
     new = placed(lab, (("a", 2, 3, dead), other), (("c", 2, 4, False), other))
     later = lab.request(upserts_with_place, "merge", {"numbers": lab.source(files=new)}, output_version=0, **keys)
     with pytest.raises(
-        ValueError, match=r"share their k, and have offsets of several partitions: a\. Nothing .* return no _offset"
+        ValueError, match=r"share their k and have one offset, or offsets of several partitions: a\. Nothing .* return no _offset"
     ):
         lab.run(later)
     with pytest.raises(ValueError, match="offsets of several partitions: a"):
         lab.run(lab.request(upserts_with_place, "merge", {"numbers": lab.source()}, **keys))
+
+
+def test_two_new_rows_of_one_record_are_not_chosen_from_by_chance(lab: Lab) -> None:
+    placed(lab, (("a", 1, 5, False), ONE), (("a", 2, 5, False), ONE), (("b", 1, 6, False), ONE))
+    with pytest.raises(ValueError, match=r"have one offset, or offsets of several partitions: a\. Nothing"):
+        lab.run(lab.request(upserts_with_place, "merge", {"numbers": lab.source()}, keys=("k",), buckets=4))
+
+
+def test_rows_without_a_key_are_refused_and_the_text_says_where_a_tombstone_has_it(lab: Lab) -> None:
+    stage(lab.root / "numbers", [{"_window": "w", "k": None, "v": 1}, {"_window": "w", "k": "a", "v": 1}])
+    with pytest.raises(ValueError, match=r"rows without a key, .* key is in _key alone"):
+        lab.run(lab.request(plain, "merge", {"numbers": lab.source()}, keys=("k",), buckets=4))
 
 
 def test_keys_that_each_stay_in_a_partition_merge_beside_each_other(lab: Lab) -> None:

@@ -30,6 +30,13 @@ def test_the_newest_version_of_every_application_is_found_with_and_without_a_che
     assert all(table.transaction_version(name) == version for name, version in transactions(table).items())
 
 
+def test_the_checksum_that_spark_leaves_beside_a_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    commit(tmp_path / "t", a=1)
+    DeltaTable(tmp_path / "t").create_checkpoint()
+    (tmp_path / "t" / "_delta_log" / f".{0:020d}.checkpoint.parquet.crc").write_bytes(b"crc")
+    assert transactions(DeltaTable(tmp_path / "t")) == {"a": 1}
+
+
 def test_a_snapshot_does_not_know_what_came_later(tmp_path: Path) -> None:
     commit(tmp_path / "t", a=1)
     commit(tmp_path / "t", a=2)

@@ -12,7 +12,7 @@ from orchestration.compute.job import Input, Job
 from orchestration.compute.plan import plan, request
 from orchestration.compute.publish import publish
 from orchestration.compute.windows import Reach
-from tests.orchestration.compute import fake
+from tests.orchestration.compute import bench, fake
 
 
 def stage(path: Path, *windows: str) -> None:
@@ -79,6 +79,47 @@ def test_a_restored_output_is_stale_again(job: Job) -> None:
     compute(job)
     DeltaTable(str(job.output)).restore(0)
     assert plan(job).stale == ("d1",)
+
+
+def test_what_a_stranger_deleted_is_computed_again_also_by_a_run_of_another_window(job: Job) -> None:
+    compute(job)
+    whole = fake.contents(job.output)
+    DeltaTable(str(job.output)).delete("_window = 'd1' AND s > 0")
+    stage(job.inputs["right"].path, "d3")
+    todo = plan(job, ["d3"])
+    assert todo.stale == ("d1", "d3") and "(delete), which is none of this job's" in todo.reason
+    compute(job, "d3")
+    assert fake.contents(job.output) == [*whole[:2], ("d3", 2)] and plan(job).stale == ()
+
+
+def test_code_that_changes_during_a_run_is_not_what_the_rows_were_computed_with(tmp_path: Path) -> None:
+    job, staged = bench.make(tmp_path, "incremental")
+    staged.batch(d1=[1])
+    todo = plan(replace(job, declared_version="old"))
+    asked = request(todo)
+    result = fake.compute(asked, fake.rows_as_they_are)
+    publish(replace(todo, job=replace(job, declared_version="new")), asked, result)
+    assert "code, parameters, keys or mode are not those" in plan(replace(job, declared_version="new")).reason
+    assert plan(replace(job, declared_version="old")).stale == ()
+
+
+def test_an_input_that_only_maintenance_has_changed_is_pinned_at_what_is_there(tmp_path: Path) -> None:
+    a, b, c = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    for _ in range(3):
+        stage(a, "d1")
+    first = Job("b", "spark_jobs.airport_delays.airport_delays", {"a": Input(a)}, b, "window", "v1")
+    compute(first)
+    DeltaTable(str(a)).optimize.compact()
+    both = Job("c", "spark_jobs.airport_delays.airport_delays", {"a": Input(a), "b": Input(b)}, c, "window", "v1")
+    assert plan(both).inputs["a"].version == 3
+    stage(a, "d1")
+    assert plan(both).inputs["a"].version == 2, "rows that the other input has not seen"
+
+
+def test_a_table_of_another_layout_is_replaced_whole_also_when_one_window_was_asked_for(job: Job) -> None:
+    rows = [{"_window": window, "s": 1} for window in ("d1", "d2")]
+    write_deltalake(str(job.output), pa.Table.from_pylist(rows), partition_by=["_window"])
+    assert plan(job, ["d1"]).stale == ("d1", "d2", "d3")
 
 
 def test_a_row_beside_a_compaction_makes_its_window_stale(job: Job) -> None:

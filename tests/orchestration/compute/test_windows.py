@@ -25,6 +25,11 @@ def test_a_day_is_computed_from(reach: Reach, held: dict[str, str], of: list[str
     assert reach.of("2013-01-02", sorted(held)) == of
 
 
+@pytest.mark.parametrize("window", ["0001-01-01", "0999-12-31", "None"])
+def test_a_window_that_no_calendar_has_a_day_before_is_computed_from_itself(window: str) -> None:
+    assert Reach(look_back=1).of(window, [window]) == [window]
+
+
 def test_an_hour_looks_back_over_midnight() -> None:
     assert Reach(look_back=1).of("2013-01-02-00", sorted(HOURS)) == ["2013-01-01-23", "2013-01-02-00"]
 
