@@ -60,7 +60,15 @@ class Standalone:
     def executors(self) -> list[psutil.Process]:
         """The processes that compute, of all applications."""
         below = [child for worker in self.workers for child in worker.children(recursive=True)]
-        return [process for process in below if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
+        return [process for process in below if "CoarseGrainedExecutorBackend" in command(process)]
+
+
+def command(process: psutil.Process) -> str:
+    """The command line; nothing of a process that has just ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 @contextmanager
