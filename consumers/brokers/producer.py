@@ -146,7 +146,7 @@ class KafkaProducer:
 
     def flush(self, timeout: float) -> int:
         """Wait until everything is acknowledged or has failed, at most `timeout` seconds. Returns how many records still wait."""
-        self._ask("delivering records", partial(self._producer.flush, timeout))
+        self._ask("delivering records", partial(self._flush, timeout))
         self.poll()
         return self.waiting
 
@@ -243,6 +243,15 @@ class KafkaProducer:
         offset = message.offset()
         where = message.topic() or "", message.partition() or 0, -1 if offset is None else offset
         on_delivery(Delivery(*where, None if error is None else undelivered(error)))
+
+    def _flush(self, timeout: float) -> int:
+        try:
+            return self._producer.flush(timeout)
+        except SystemError as error:
+            if known(error) is not None:
+                raise
+            # The client has lost the error that it was to raise; asked again, it says it.
+            return self._producer.flush(timeout)
 
     def _ask(self, what: str, call: Callable[[], T]) -> T:
         """What the client answers. Raises what its error means, again and again where it is fatal."""
