@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import statistics
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import typer
 from deltalake import DeltaTable
 from rich.console import Console
 
+from benchmarks.home import home_in
 from benchmarks.jobs_table import hours, per_sensor, stage, stage_one_by_one
 from consumers.clock import SystemClock
 from orchestration.components.spark_job import SparkJob
@@ -36,7 +36,7 @@ from orchestration.resources.spark import SparkResource
 from orchestration.resources.spark.adjust import adjusted
 from orchestration.resources.spark.session import forget_jvm
 from orchestration.resources.spark.sizes import bytes_of, sized
-from orchestration.settings import PROJECT, Settings
+from orchestration.settings import Settings
 from spark_jobs.request import Request, Source
 from spark_jobs.staged import WINDOW
 
@@ -59,11 +59,7 @@ def main(
     run_windows: Annotated[int | None, typer.Option(help="max_windows_per_run; default: the component's.")] = None,
 ) -> None:
     """Fill tables, measure, and print the figures with the machine's load."""
-    with tempfile.TemporaryDirectory() as scratch:
-        home = (folder or Path(scratch)).resolve()
-        os.environ |= {"WEIR_HOME": str(home), "WEIR_TABLES": str(home / "tables"), "DAGSTER_HOME": str(home / "dagster")}
-        (home / "dagster").mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(PROJECT / "dagster.yaml", home / "dagster" / "dagster.yaml")
+    with home_in(folder):
         if rounds:
             _backfill(windows, rounds, run_windows)
         if times:

@@ -9,7 +9,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cluster import cluster
+from benchmarks.home import home_in
 from benchmarks.scale_project import NAME, consumer, hours
 from benchmarks.scale_table import COMMITS, compute, materialize, stage
 from benchmarks.topic import create
@@ -51,18 +51,13 @@ def main(
     page: Annotated[bool, typer.Option(help="Measure the asset page in a browser, too.")] = True,
 ) -> None:
     """Fill a table and Dagster's storage, measure, and print a table."""
-    with tempfile.TemporaryDirectory() as scratch:
-        home = (folder or Path(scratch)).resolve()
-        os.environ |= {"WEIR_HOME": str(home), "WEIR_TABLES": str(home / "tables"), "DAGSTER_HOME": str(home / "dagster")}
-        (home / "dagster").mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(PROJECT / "dagster.yaml", home / "dagster" / "dagster.yaml")
-        with dg.DagsterInstance.from_config(str(home / "dagster")) as instance, cluster(None) as servers:
-            os.environ["KAFKA_BOOTSTRAP_SERVERS"] = servers
-            create(servers, NAME)
-            known, job = _filled(instance, windows, events)
-            figures = dict(_ticks(instance, known, job, KafkaResource(bootstrap_servers=servers)))
-            if page:
-                figures |= _pages(home)
+    with home_in(folder) as home, dg.DagsterInstance.from_config(str(home / "dagster")) as instance, cluster(None) as servers:
+        os.environ["KAFKA_BOOTSTRAP_SERVERS"] = servers
+        create(servers, NAME)
+        known, job = _filled(instance, windows, events)
+        figures = dict(_ticks(instance, known, job, KafkaResource(bootstrap_servers=servers)))
+        if page:
+            figures |= _pages(home)
     _show(figures)
 
 
