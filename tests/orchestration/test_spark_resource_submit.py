@@ -15,7 +15,7 @@ import pytest
 from orchestration.resources.spark import SparkSubmit
 from spark_jobs.request import Request, Result, Source
 from tests.orchestration.spark_requests import PACKAGES, RUN, made_jobs, request, rows_of, staged
-from tests.spark_fixture import wait_until
+from tests.spark_fixture import command, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -100,9 +100,11 @@ def test_a_killed_application_is_told_with_its_signal_and_a_rerun_computes_what_
 
     def kill() -> None:
         wait_until(lambda: any(marks.glob("worker-*")), "the application computes")
-        below = psutil.Process().children(recursive=True)
-        (driver,) = [one for one in below if "org.apache.spark.deploy.SparkSubmit" in one.cmdline()]
-        driver.kill()
+        try:
+            (driver,) = (process for process in psutil.Process().children(recursive=True) if submitted(process))
+            driver.kill()
+        finally:
+            (marks / "go").touch()
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -111,3 +113,9 @@ def test_a_killed_application_is_told_with_its_signal_and_a_rerun_computes_what_
     assert (results, "killed by signal 9" in failure) == ([], True)
     computed(request("totals", flights, folder / "output" / "again"))
     assert rows_of(folder / "output" / "again") == rows_of(folder / "output" / "clean")
+
+
+def submitted(process: psutil.Process) -> bool:
+    """Whether it is an application's JVM, and not that of a session which another test of this process left open."""
+    words = command(process)
+    return "org.apache.spark.deploy.SparkSubmit" in words and "pyspark-shell" not in words
