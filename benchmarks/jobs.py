@@ -1,15 +1,14 @@
 """Spark jobs: a year of hours from nothing beside one plain Spark job; what new commits cost. `python -m benchmarks.jobs --help`
 
-The backfill is what its runs do from plan to publication, a Spark session each, one after the other in this process. The plain
-job has the same session settings, reads all, and writes the same rows at once. Everything takes turns. What Dagster's storage
-(SQLite) takes for a run's events is measured by itself: by a run of the shipped component that finds nothing to compute.
+The backfill is its runs of the shipped component, one after the other in this process: a Spark session each, and all events in
+Dagster's storage (SQLite). The plain job has the same session settings, reads all, and writes the same rows at once. Both take
+turns.
 """
 
 import json
 import os
 import shutil
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ from orchestration.compute.job import Input, Job
 from orchestration.compute.plan import plan, request
 from orchestration.compute.publish import publish
 from orchestration.compute.record import publications
+from orchestration.event_log import instance_of
 from orchestration.job_catalog import job_of
 from orchestration.resources.spark import SparkResource
 from orchestration.resources.spark.adjust import adjusted
@@ -44,7 +44,6 @@ _FUNCTION = "benchmarks.jobs_table.per_sensor"
 _OUTPUT = "per_sensor"
 _ROWS = 200
 _NEW = 10
-_REPORTED = 400
 _OLD = (100, 10_000)
 _clock = SystemClock()
 _out = Console(soft_wrap=True)
@@ -86,7 +85,6 @@ def _backfill(windows: int, rounds: int, run_windows: int | None) -> None:
         f"{windows:,} windows: {statistics.median(ratios):.2f} times as long as the plain job ({min(ratios):.2f} to "
         f"{max(ratios):.2f}); the same rows: {same}"
     )
-    _events(config, keys[:_REPORTED])
 
 
 def _config(keys: list[str], run_windows: int | None) -> SparkJobConfig:
@@ -105,25 +103,20 @@ def _product(config: SparkJobConfig, keys: list[str]) -> str:
     """A backfill, cut into runs as Dagster does it."""
     job = job_of(config, Settings.load())
     shutil.rmtree(job.output, ignore_errors=True)
-    step, parts = config.max_windows_per_run, Counter[str]()
-    for place in range(0, len(keys), step):
-        with _session() as spark:
-            parts.update(_timed(job, spark, keys[place : place + step]))
+    step = config.max_windows_per_run
+    with instance_of(Path(os.environ["DAGSTER_HOME"])) as instance:
+        for place in range(0, len(keys), step):
+            _run(config, instance, keys[place : place + step])
     sessions = {made.application for made in publications(DeltaTable(job.output))}
-    told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items() if name != "all")
-    return f"a backfill in {len(sessions)} Spark sessions ({told})"
+    return f"a backfill in {len(sessions)} Spark sessions"
 
 
-def _events(config: SparkJobConfig, keys: list[str]) -> None:
-    """A run that computes nothing, and reports every window."""
-    built = SparkJob(config).build_defs(None)  # type: ignore[arg-type]  # the context is not used
-    defs = dg.Definitions.merge(built, dg.Definitions(resources={"spark": SparkResource()}))
+def _run(config: SparkJobConfig, instance: dg.DagsterInstance, keys: Sequence[str]) -> None:
     tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
-    with dg.DagsterInstance.from_config(os.environ["DAGSTER_HOME"]) as instance:
-        began = _clock.monotonic()
+    built = SparkJob(config).build_defs(None)  # type: ignore[arg-type]  # the context is not used
+    with _session() as spark:
+        defs = dg.Definitions.merge(built, dg.Definitions(resources={"spark": spark}))
         defs.resolve_job_def(f"{_OUTPUT}_job").execute_in_process(instance=instance, tags=tags)
-        each = (_clock.monotonic() - began) / len(keys)
-    _out.print(f"Dagster's events in SQLite: {each * 1000:.0f} ms a window, over {len(keys):,}; load {_load()}")
 
 
 def _stage_days(staged: Path, keys: list[str]) -> None:
@@ -204,10 +197,10 @@ def _more(job: Job) -> None:
         offset = stage(staged, [window], offset, 20)
 
 
-def _timed(job: Job, spark: SparkResource, windows: Sequence[str] | None = None) -> dict[str, float]:
+def _timed(job: Job, spark: SparkResource) -> dict[str, float]:
     """Seconds from nothing known to everything published."""
     began = _clock.monotonic()
-    todo = plan(job, windows)
+    todo = plan(job)
     planned = _clock.monotonic()
     asked = request(todo)
     result = spark.compute(dg.build_op_context(), asked)

@@ -32,6 +32,7 @@ from orchestration.checks.definitions import mirrored
 from orchestration.components.consumer_assets import partitions
 from orchestration.components.spark_sensor import Trigger, evaluate
 from orchestration.compute.job import Input, Job
+from orchestration.event_log import instance_of
 from orchestration.resources.kafka import KafkaResource
 from orchestration.sensors import keep, topics
 from orchestration.settings import PROJECT, Settings
@@ -51,7 +52,7 @@ def main(
     page: Annotated[bool, typer.Option(help="Measure the asset page in a browser, too.")] = True,
 ) -> None:
     """Fill a table and Dagster's storage, measure, and print a table."""
-    with home_in(folder) as home, dg.DagsterInstance.from_config(str(home / "dagster")) as instance, cluster(None) as servers:
+    with home_in(folder) as home, instance_of(home / "dagster") as instance, cluster(None) as servers:
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = servers
         create(servers, NAME)
         known, job = _filled(instance, windows, events)

@@ -1,8 +1,7 @@
 """Reads an input table at the version that a request pins: all of it, or some windows, or the rows of some files."""
 
 import json
-from collections.abc import Iterable, Iterator
-from functools import reduce
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from urllib.parse import unquote
 
@@ -21,12 +20,20 @@ def read(spark: SparkSession, source: Source) -> DataFrame:
         parts.append(_rows(spark, source))
     if source.files is not None:
         parts.extend(_file_rows(spark, source, source.files))
-    return reduce(DataFrame.unionByName, parts)
+    return _together(parts)
 
 
 def at_version(spark: SparkSession, path: str, version: int) -> DataFrame:
     """The Delta table as it was."""
     return spark.read.format("delta").option("versionAsOf", version).load(path)
+
+
+def _together(parts: Sequence[DataFrame]) -> DataFrame:
+    """A union as flat as it can be: thousands of unions inside of each other would end the stack of Spark's planner."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return _together(parts[:half]).unionByName(_together(parts[half:]))
 
 
 def _rows(spark: SparkSession, source: Source) -> DataFrame:

@@ -1,6 +1,7 @@
 """`weir repair`: compare positions, group offsets and Dagster's events, and mend them; also after Dagster's storage was lost."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,10 +46,9 @@ def repair(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what differs.")] = False,
 ) -> None:
     """Explain what does not agree, and mend what is safe; exit code 1 when something is left."""
-    from dagster import DagsterInstance
-
     from consumers.clock import SystemClock
     from orchestration.catalog import consumers
+    from orchestration.event_log import instance_of
     from orchestration.local.stack import dagster_home
     from orchestration.repair import Repairer
 
@@ -56,9 +56,9 @@ def repair(
     known = consumers(settings)
     if name is not None and name not in known:
         raise ConfigError(f"there is no consumer '{name}': there are {', '.join(known) or 'none yet'}")
-    home, clock, left = os.environ.get("DAGSTER_HOME") or str(dagster_home(settings)), SystemClock(), 0
+    home, clock, left = Path(os.environ.get("DAGSTER_HOME") or dagster_home(settings)), SystemClock(), 0
     admin = _admin(settings)
-    with DagsterInstance.from_config(home) as instance:
+    with instance_of(home) as instance:
         for each in [name] if name else known:
             repairer = Repairer(instance, known[each], admin, clock, Progress(each, clock).tell)
             left += _show_only(each, repairer) if dry_run else _mend(each, repairer, clock)

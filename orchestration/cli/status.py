@@ -55,13 +55,12 @@ def _running(settings: Settings, consumers: list[Consumer]) -> "dict[str, Runnin
     """What Dagster knows, where there is one: DAGSTER_HOME, else that of `weir up`. Importing it takes a second or two."""
     if (home := settings.dagster_home) is None:
         return {}
-    from dagster import DagsterInstance
-
     from consumers.clock import SystemClock
+    from orchestration.event_log import instance_of
     from orchestration.platform_asset import running
 
     with ExitStack() as closing:
-        return running(closing.enter_context(DagsterInstance.from_config(str(home))), consumers, SystemClock())
+        return running(closing.enter_context(instance_of(home)), consumers, SystemClock())
 
 
 def _show(found: "list[ConsumerStatus]", by_partition: bool) -> None:

@@ -18,6 +18,7 @@ from orchestration.compute.pins import Pinned
 from orchestration.compute.plan import Plan, plan, request
 from orchestration.compute.publish import discard, publish
 from orchestration.compute.record import Publication
+from orchestration.event_log import log_together
 from orchestration.resources.spark import SparkRuntime
 from spark_jobs.functions import load_function
 from spark_jobs.request import AuditResult, Result
@@ -137,10 +138,11 @@ def _report(context: dg.AssetExecutionContext, done: Done, output: Output, secon
         print_ = todo.fingerprints[WHOLE] if todo.job.mode == "full" else f"{output.published}"
         yield dg.MaterializeResult(metadata=about[WHOLE], data_version=dg.DataVersion(print_))
         return
-    for window, print_ in todo.fingerprints.items():
-        context.log_event(
-            dg.AssetMaterialization(context.asset_key, partition=window, metadata=about[window], tags={_DATA_VERSION: print_})
-        )
+    made = [
+        dg.AssetMaterialization(context.asset_key, partition=window, metadata=about[window], tags={_DATA_VERSION: print_})
+        for window, print_ in todo.fingerprints.items()
+    ]
+    log_together(context, made)
 
 
 def _audits(work: Work, found: Sequence[AuditResult], output: Output) -> Iterator[AssetCheckResult]:

@@ -59,6 +59,7 @@ def publish(plan: Plan, request: Request, result: Result) -> Publication:
     """
     attempt = read_attempt(Path(request.attempt))
     try:
+        _require_files(attempt)
         done = _persistently(plan, attempt, result)
     except (Conflict, StorageError):
         discard(attempt.folder)
@@ -86,6 +87,16 @@ def read_attempt(folder: Path) -> Attempt:
     rows = sum(int(json.loads(add.get("stats") or "{}").get("numRecords") or 0) for add in found.values())
     files = tuple(_renamed(folder.name, add) for add in found.values())
     return Attempt(folder, files, table.schema(), tuple(table.metadata().partition_columns), rows)
+
+
+def _require_files(attempt: Attempt) -> None:
+    """Raises `StorageError` for a file that is gone: readers of a version that has it would fail."""
+    gone = next((file.path for file in attempt.files if not (attempt.folder.parent / file.path).exists()), "")
+    if gone:
+        raise StorageError(
+            f"{gone} was deleted in {attempt.folder.parent} before it was published: by hand, or by a vacuum whose keep_hours is "
+            "shorter than this run took. Nothing was published; readers see the table as it was. Run it again."
+        )
 
 
 def discard(folder: Path) -> None:

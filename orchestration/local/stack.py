@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import sys
 import urllib.request
@@ -12,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dagster import DagsterInstance
-
 from consumers.clock import Clock, SystemClock
+from orchestration.event_log import BATCHES, SETTINGS, instance_of
 from orchestration.local.errors import LocalError
 from orchestration.local.supervisor import Supervisor
 from orchestration.settings import Settings
@@ -45,7 +43,7 @@ def dagster_home(settings: Settings) -> Path:
     home = settings.home / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     if not (home / "dagster.yaml").exists():
-        shutil.copyfile(settings.project / "dagster.yaml", home / "dagster.yaml")
+        (home / "dagster.yaml").write_text((settings.project / "dagster.yaml").read_text(encoding="utf-8") + SETTINGS, "utf-8")
     return home
 
 
@@ -61,7 +59,7 @@ def running_dagster(settings: Settings, bootstrap_servers: str, port: int, clock
     home = dagster_home(settings)
     log = home / "dagster.log"
     # Made here, once: three processes that start together on an empty home would race to create its databases.
-    with DagsterInstance.from_config(str(home)):
+    with instance_of(home):
         pass
     commands = _commands(home, port, _free_port())
     environment = _environment(settings, home, bootstrap_servers)
@@ -95,6 +93,7 @@ def _environment(settings: Settings, home: Path, bootstrap_servers: str) -> dict
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "DAGSTER_HOME": str(home),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
+        **BATCHES,
         "PYTHONFAULTHANDLER": "1",
         # The code server's inner process ends when nobody has asked for it this long. By default that is 30 s, which a slow
         # machine needs to load the definitions.

@@ -26,6 +26,7 @@ from consumers.types import TopicPartition, Watermarks
 from orchestration import mirror
 from orchestration.catalog import consumers
 from orchestration.demo import watch
+from orchestration.event_log import instance_of
 from orchestration.local.cluster import running_cluster
 from orchestration.local.stack import Dagster, dagster_home, running_dagster
 from orchestration.samples import produce
@@ -204,7 +205,7 @@ def running_platform(folder: Path) -> Iterator[Platform]:
             produce.produce(name, bootstrap_servers, limit=limit)
         with (
             running_dagster(settings, bootstrap_servers, port=0) as dagster,
-            dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance,
+            instance_of(dagster_home(settings)) as instance,
         ):
             yield Platform(settings, bootstrap_servers, dagster, instance, KafkaAdmin(KafkaOptions(bootstrap_servers)))
 

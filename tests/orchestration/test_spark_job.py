@@ -123,7 +123,8 @@ class Bench:
         return DeltaTable(str(self.settings.tables / self.name)).version()
 
     def reported(self, result: dg.ExecuteInProcessResult) -> dict[str | None, dict[str, Any]]:
-        events = [event.materialization for event in result.get_asset_materialization_events()]
+        records = self.instance.get_records_for_run(result.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
+        events = [record.asset_materialization for record in records if record.asset_materialization]
         return {event.partition: {name: value.value for name, value in event.metadata.items()} for event in events}
 
 

@@ -1,6 +1,7 @@
 """Inputs at a pinned version: all rows, those of windows, those of files."""
 
 import datetime as dt
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,14 @@ def test_a_file_that_is_gone_is_an_error_and_not_an_absence(lab: Lab) -> None:
     source = replace(lab.source(), files=(*files, "_window=a/gone.parquet"))
     with pytest.raises(PySparkException, match=r"gone\.parquet"):
         values(lab.spark, source)
+
+
+def test_hundreds_of_attempts_do_not_end_the_planners_stack(lab: Lab) -> None:
+    stage(lab.root / "numbers", [row("a", 0)])
+    (path,) = (lab.root / "numbers").rglob("*.parquet")
+    files = []
+    for attempt in range(600):
+        files.append(f"attempt-{attempt}/_window=a/{path.name}")
+        (lab.root / "numbers" / files[-1]).parent.mkdir(parents=True)
+        shutil.copyfile(path, lab.root / "numbers" / files[-1])
+    assert read(lab.spark, lab.source(files=tuple(files))).count() == 600

@@ -321,3 +321,20 @@ def test_an_attempt_without_a_result_is_not_published(tmp_path: Path) -> None:
     todo = plan(job)
     with pytest.raises(StorageError, match="holds no result"):
         publish(todo, request(todo), Result())
+
+
+def test_a_result_with_a_file_that_is_gone_is_not_published(tmp_path: Path) -> None:
+    job, staged = make(tmp_path, "window")
+    staged.batch(d1=[1])
+    run(job)
+    staged.batch(d1=[2], d2=[3])
+    todo = plan(job)
+    asked = request(todo)
+    result = fake.compute(asked, FUNCTIONS["window"])
+    next(Path(asked.attempt).rglob("*.parquet")).unlink()
+    old = fake.contents(job.output)
+    with pytest.raises(StorageError, match="before it was published"):
+        publish(todo, asked, result)
+    assert fake.contents(job.output) == old and not Path(asked.attempt).exists()
+    run(job)
+    assert fake.contents(job.output) == clean(job)
