@@ -42,7 +42,6 @@ from spark_jobs.staged import WINDOW
 
 _FUNCTION = "benchmarks.jobs_table.per_sensor"
 _OUTPUT = "per_sensor"
-_ROWS = 200
 _NEW = 10
 _OLD = (100, 10_000)
 _clock = SystemClock()
@@ -54,21 +53,22 @@ def main(
     rounds: Annotated[int, typer.Option(min=0, help="Of the backfill.")] = 3,
     commits: Annotated[int, typer.Option(min=100, help="Old ones of the larger table.")] = _OLD[1],
     times: Annotated[int, typer.Option(min=0, help="How often new commits are computed on each table.")] = 7,
+    rows: Annotated[int, typer.Option(min=1, help="Of a window.")] = 2_000,
     folder: Annotated[Path | None, typer.Option(help="Keep the tables here, and use those that are here.")] = None,
     run_windows: Annotated[int | None, typer.Option(help="max_windows_per_run; default: the component's.")] = None,
 ) -> None:
     """Fill tables, measure, and print the figures with the machine's load."""
     with home_in(folder):
         if rounds:
-            _backfill(windows, rounds, run_windows)
+            _backfill(windows, rows, rounds, run_windows)
         if times:
             _new_commits(commits, times)
 
 
-def _backfill(windows: int, rounds: int, run_windows: int | None) -> None:
+def _backfill(windows: int, rows: int, rounds: int, run_windows: int | None) -> None:
     keys = hours(windows)
     staged = Settings.load().staged("readings")
-    _filled(staged, lambda: _stage_days(staged, keys))
+    _filled(staged, lambda: _stage_days(staged, keys, rows))
     config = _config(keys, run_windows)
     turns: dict[str, Callable[[], str]] = {"weir": lambda: _product(config, keys), "plain": lambda: _plain(staged)}
     ratios = []
@@ -81,10 +81,8 @@ def _backfill(windows: int, rounds: int, run_windows: int | None) -> None:
             _out.print(f"round {number + 1}: {told}: {taken[name]:.1f} s; load {_load()}")
         ratios.append(taken["weir"] / taken["plain"])
     same = _rows(Settings.load().tables / _OUTPUT) == _rows(_plain_table())
-    _out.print(
-        f"{windows:,} windows: {statistics.median(ratios):.2f} times as long as the plain job ({min(ratios):.2f} to "
-        f"{max(ratios):.2f}); the same rows: {same}"
-    )
+    told = f"{statistics.median(ratios):.2f} times as long as the plain job ({min(ratios):.2f} to {max(ratios):.2f})"
+    _out.print(f"{windows:,} windows of {rows:,} rows: {told}; the same rows: {same}")
 
 
 def _config(keys: list[str], run_windows: int | None) -> SparkJobConfig:
@@ -119,10 +117,10 @@ def _run(config: SparkJobConfig, instance: dg.DagsterInstance, keys: Sequence[st
         defs.resolve_job_def(f"{_OUTPUT}_job").execute_in_process(instance=instance, tags=tags)
 
 
-def _stage_days(staged: Path, keys: list[str]) -> None:
+def _stage_days(staged: Path, keys: list[str], rows: int) -> None:
     offset = 0
     for place in range(0, len(keys), 24):
-        offset = stage(staged, keys[place : place + 24], offset, _ROWS)
+        offset = stage(staged, keys[place : place + 24], offset, rows)
 
 
 def _plain(staged: Path) -> str:

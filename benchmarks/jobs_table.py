@@ -4,12 +4,12 @@ Spark's workers import this module for nothing, so what it needs of Spark it imp
 """
 
 import json
-import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
@@ -63,14 +63,14 @@ def stage_one_by_one(table: Path, windows: Sequence[str], rows: int) -> None:
 
 
 def _readings(windows: Sequence[str], first: int, rows: int) -> pa.Table:
-    end = first + rows * len(windows)
-    chance = random.Random(first)
+    count, chance = rows * len(windows), np.random.default_rng(first)
+    sensors = pa.array([f"s{number}" for number in range(SENSORS)])
     columns = {
-        "sensor": [f"s{chance.randrange(SENSORS)}" for _ in range(first, end)],
-        "value": [chance.randrange(1_000) for _ in range(first, end)],
-        "_offset": list(range(first, end)),
-        "_tombstone": [False] * (end - first),
-        WINDOW: [window for window in windows for _ in range(rows)],
+        "sensor": sensors.take(pa.array(chance.integers(SENSORS, size=count))),
+        "value": pa.array(chance.integers(1_000, size=count)),
+        "_offset": pa.array(np.arange(first, first + count)),
+        "_tombstone": pa.array(np.zeros(count, dtype=bool)),
+        WINDOW: pa.array(windows).take(pa.array(np.repeat(np.arange(len(windows)), rows))),
     }
     return pa.table(columns)
 

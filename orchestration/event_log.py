@@ -4,6 +4,7 @@ Dagster's own opens two databases for every event. A run over a year of hours ha
 planned, and one that says that it is there.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from dagster._core.events import (
     DagsterEvent,
     DagsterEventBatchMetadata,
     DagsterEventType,
+    StepMaterializationData,
 )
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log import SqliteEventLogStorage
@@ -96,7 +98,18 @@ def instance_of(home: Path) -> Iterator[dg.DagsterInstance]:
 
 
 def log_together(context: dg.AssetExecutionContext, materializations: Sequence[dg.AssetMaterialization]) -> None:
-    """What `context.log_event` does with each of them, for Dagster's storage to write in batches."""
-    step, batch = context.op_execution_context.get_step_execution_context(), uuid4().hex
-    for left, materialization in zip(range(len(materializations) - 1, -1, -1), materializations, strict=True):
-        DagsterEvent.asset_materialization(step, materialization, DagsterEventBatchMetadata(batch, is_end=left == 0))
+    """Tell Dagster's storage of them as `context.log_event` does, in batches, and without a line of the run's log for each."""
+    step, batch, last = context.get_step_execution_context(), uuid4().hex, len(materializations) - 1
+    for number, materialization in enumerate(materializations):
+        event = DagsterEvent(
+            event_type_value=DagsterEventType.ASSET_MATERIALIZATION.value,
+            job_name=step.job_name,
+            step_handle=step.step.handle,
+            node_handle=step.step.node_handle,
+            step_kind_value=step.step.kind.value,
+            logging_tags=step.event_tags,
+            event_specific_data=StepMaterializationData(materialization),
+            message=f"Materialized {materialization.partition}.",
+        )
+        together = DagsterEventBatchMetadata(batch, is_end=number == last)
+        context.instance.report_dagster_event(event, context.run.run_id, logging.DEBUG, together)

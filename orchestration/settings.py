@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
+STAGED, DEAD_LETTERS = "staged", "dead_letters"
+"""The folders of the consumers' tables, among the tables of jobs: no job's output can have such a name."""
 _KAFKA = {
     "KAFKA_SECURITY_PROTOCOL": "security.protocol",
     "KAFKA_SASL_MECHANISM": "sasl.mechanism",
@@ -51,8 +53,8 @@ class Settings:
 
     def staged(self, consumer: str) -> Path:
         """The staged table of a consumer."""
-        return self.tables / "staged" / consumer
+        return self.tables / STAGED / consumer
 
     def dead_letters(self, consumer: str) -> Path:
         """The dead-letter table of a consumer."""
-        return self.tables / "dead_letters" / consumer
+        return self.tables / DEAD_LETTERS / consumer

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from consumers.errors import ConfigError
 from consumers.staging.local import table_path
-from orchestration.settings import Settings
+from orchestration.settings import DEAD_LETTERS, STAGED, Settings
 
 _FOREIGN = {"deletionVectors", "columnMapping"}
 _LETTERS = "_dead_letters"
@@ -40,8 +40,8 @@ _TYPES = {
 def tables(settings: Settings) -> dict[str, Path]:
     """All Delta tables of this installation, by the name that queries use."""
     found = {path.name: path for path in _tables_in(settings.tables)}
-    found |= {path.name: path for path in _tables_in(settings.tables / "staged")}
-    found |= {path.name + _LETTERS: path for path in _tables_in(settings.tables / "dead_letters")}
+    found |= {path.name: path for path in _tables_in(settings.tables / STAGED)}
+    found |= {path.name + _LETTERS: path for path in _tables_in(settings.tables / DEAD_LETTERS)}
     return dict(sorted(found.items()))
 
 
@@ -51,11 +51,12 @@ def query(text: str, known: Mapping[str, Path]) -> Any:
         import duckdb  # type: ignore[import-not-found, unused-ignore]  # an extra
     except ImportError:
         raise ConfigError("this needs DuckDB: install `weir[sql]`, or `duckdb` beside it") from None
-    database = duckdb.connect()
+    # What a query names in passing, such as a file on the web, must not make DuckDB fetch code for it.
+    database = duckdb.connect(config={"autoinstall_known_extensions": False})
     database.execute("SET TimeZone = 'UTC'")
-    for name in _named(text, known):
-        _add(database, name, known[name])
     try:
+        for name in _named(text, known):
+            _add(database, name, known[name])
         kinds = {statement.type.name for statement in database.extract_statements(text)}
         if not kinds or kinds - _QUERIES:
             raise ConfigError("that is no query: tables are only read here, so start with SELECT, WITH, DESCRIBE or SUMMARIZE")

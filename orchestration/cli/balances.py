@@ -80,7 +80,7 @@ def _engine(settings: Settings, database: str | None, *, there: bool = False) ->
     from sqlalchemy import URL, create_engine
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-    from consumers.database.failures import explained
+    from consumers.database.failures import cause_of, explained
     from consumers.database.tables import create_tables
     from consumers.errors import ConfigError
     from orchestration.samples.balances import BALANCES
@@ -93,8 +93,11 @@ def _engine(settings: Settings, database: str | None, *, there: bool = False) ->
         create_tables(engine, BALANCES)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise ConfigError(f"--database is no URL that can be used: {error}") from error
+    except ValueError:
+        # Its message shows what is no port, which is the password where the host was forgotten.
+        raise ConfigError("--database is no URL that can be used: what follows the host's colon is no port") from None
     except SQLAlchemyError as error:
-        raise explained(error, engine, "making the tables", "Nothing was written.") from error
+        raise explained(error, engine, "making the tables", "Nothing was written.") from cause_of(error)
     return engine
 
 

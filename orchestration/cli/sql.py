@@ -10,7 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from orchestration.printable import printable
 from orchestration.settings import Settings
 
 app = typer.Typer(add_completion=False)
@@ -64,7 +66,7 @@ def _show(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     for row in rows:
         count += 1
         if count <= _MOST:
-            table.add_row(*("" if value is None else _text(value) for value in row))
+            table.add_row(*("" if value is None else Text(printable(_text(value), but="\n\t")) for value in row))
     console = Console(highlight=False)
     console.print(table)
     if count > _MOST:

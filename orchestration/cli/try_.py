@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from consumers.clock import SystemClock
 from consumers.errors import BrokerError, ConfigError
+from orchestration.printable import printable
 from orchestration.settings import Settings
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def _rows(trial: "Trial", columns: list[str], limit: int) -> Table:
     shown = trial.rows.select([*columns, "_partition", "_offset", "_timestamp", "_window"]).take(places).to_pylist()
     table = Table("column", *(f"row {place + 1:,}" for place in places))
     for column in shown[0]:
-        table.add_row(column, *(_plain(row[column]) for row in shown))
+        table.add_row(column, *(Text(printable(_plain(row[column]))) for row in shown))
     return table
 
 
@@ -99,14 +101,14 @@ def _reasons(trial: "Trial") -> Iterator[str]:
     if trial.rejected:
         yield "dead letters:"
     for each in trial.rejected[:_REASONS_SHOWN]:
-        yield f"  {each.count:,} x {each.reason}"
-        yield f"      such as partition {each.partition}, offset {each.offset}: {each.value}"
+        yield f"  {each.count:,} x {printable(each.reason)}"
+        yield f"      such as partition {each.partition}, offset {each.offset}: {printable(each.value)}"
     if rest := trial.rejected[_REASONS_SHOWN:]:
         yield f"  {sum(each.count for each in rest):,} for {len(rest)} other reasons"
 
 
 def _plain(value: object) -> str:
-    """As a person writes it; square brackets are markup to the terminal."""
+    """As a person writes it."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%SZ")
-    return "" if value is None else str(value).replace("[", "\\[")
+    return "" if value is None else str(value)

@@ -38,7 +38,7 @@ class Trigger:
 
     settle_seconds: float = 10.0
     max_wait_seconds: float = 60.0
-    max_windows: int = 5_000
+    max_windows: int = 10_000
     max_attempts: int = 3
     complete_in: tuple[str, ...] = ()
     every: Every = "day"

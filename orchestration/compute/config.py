@@ -11,6 +11,7 @@ from consumers.maintenance import Maintenance, MaintenanceKey
 from orchestration.compute.audits import AuditConfig
 from orchestration.compute.windows import Reach
 from orchestration.feed.config import Feed
+from orchestration.settings import DEAD_LETTERS, STAGED
 from spark_jobs.functions import check_signature, load_function
 from spark_jobs.request import Mode
 
@@ -27,7 +28,13 @@ def _day(text: str) -> str:
         raise ValueError("a day such as 2013-01-01") from None
 
 
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+def _free(name: str) -> str:
+    if name in (STAGED, DEAD_LETTERS):
+        raise ValueError(f"'{name}' is the folder of the consumers' tables, which the job's own would hold; choose another name")
+    return name
+
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Function = Annotated[str, AfterValidator(_importable)]
 Day = Annotated[str, AfterValidator(_day)]
 
@@ -72,7 +79,7 @@ class SparkJobConfig(_Strict):
         dict[str, ConsumerInput | TableInput],
         Field(min_length=1, description="name of the function's argument → {consumer: …} or {table: …}"),
     ]
-    output: Annotated[Name, Field(description="the table's and the asset's name")]
+    output: Annotated[Name, AfterValidator(_free), Field(description="the table's and the asset's name")]
     windows: Annotated[Literal["day", "hour", "none"], Field(description="windows of the output, which mode window needs")] = (
         "none"
     )
@@ -104,7 +111,7 @@ class SparkJobConfig(_Strict):
     freshness: Annotated[LagLimits | None, Field(description="how old the newest materialization may be; default: any age")] = (
         None
     )
-    max_windows_per_run: Annotated[int, Field(ge=1, le=10_000, description="of a run of the sensor or a backfill")] = 5_000
+    max_windows_per_run: Annotated[int, Field(ge=1, le=10_000, description="of a run of the sensor or a backfill")] = 10_000
     settle_seconds: Annotated[float, Field(ge=0, description="runs start after this long without a commit")] = 10.0
     max_wait_seconds: Annotated[float, Field(ge=0, description="… or when work has waited this long")] = 60.0
     code_version: Annotated[str | None, Field(description="default: a hash of the function's file")] = None

@@ -1,5 +1,6 @@
 """Where rows come from: from an output's commit back through the tables that it was computed from, to offsets in Kafka."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from consumers.staging.log import StagedCommit, newest_first
 from orchestration.compute.record import Offsets, Publication, Used, publications
 
 _NAMED = 3
+_NAME = re.compile(r"\w{1,128}(/\w{1,128})?")
+"""A table's path in the tables' folder, which no name can lead out of."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ def lineage(tables: Path, name: str, version: int | None = None, window: str | N
     `name` is the table's path from the tables' folder. Raises ConfigError for a table, a version or a window that there is not.
     """
     path = tables / name
-    if not DeltaTable.is_deltatable(str(path)):
+    if not _NAME.fullmatch(name) or not DeltaTable.is_deltatable(str(path)):
         raise ConfigError(f"there is no table {path}. `weir lineage` wants its path in {tables}, such as airport_delays")
     newest = DeltaTable(str(path)).version()
     if version is not None and not 0 <= version <= newest:

@@ -18,6 +18,7 @@ from orchestration.settings import Settings
 KAFKA = "org.apache.kafka:kafka_2.13:4.3.0"
 KAFKA_LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"  # without it Kafka's log goes nowhere
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
 
 _NEEDED_BYTES = 300 * 2**20
 _DEADLINE_SECONDS = 900

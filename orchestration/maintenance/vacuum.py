@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from consumers.clock import Clock
+from consumers.errors import StorageError
 from consumers.staging.history import commit_info, file_actions
 from consumers.staging.local import table_path
 from consumers.staging.writing import HOOKS
@@ -39,6 +40,7 @@ def vacuum(table: DeltaTable, keep_hours: int, clock: Clock, protected: int | No
     )
     folder = table_path(table)
     going = table.vacuum(keep_hours, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=keep)
+    _require_inside(folder, going)
     sizes = {path: _size(folder / path) for path in going}
     if not sizes:
         return Reclaimed()
@@ -82,6 +84,16 @@ def _old(table: DeltaTable, version: int, keep_hours: int, clock: Clock) -> bool
     """Whether the age alone does not protect a version's files. Who has read a version that the log lost starts over anyway."""
     info = commit_info(table, version) if version < table.version() else None
     return info is not None and int(info.get("timestamp", 0)) / 1000 < clock.time() - keep_hours * 3600
+
+
+def _require_inside(folder: Path, paths: Iterable[str]) -> None:
+    """Raise StorageError where a link leads out of the table: vacuum goes through it, and would delete what is no table's."""
+    home = folder.resolve()
+    if outside := next((path for path in paths if not (folder / path).resolve().is_relative_to(home)), None):
+        raise StorageError(
+            f"{folder / outside} is outside of the table {folder}, behind a symbolic link. Nothing was removed. Take the link "
+            "out of the table's folder, then start again."
+        )
 
 
 def _size(path: Path) -> int:

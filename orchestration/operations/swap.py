@@ -16,7 +16,7 @@ from orchestration.sensors.runs import ALIVE
 class SwapConfig(dg.Config):
     """Which shadow."""
 
-    id: str = Field(min_length=1, description="the shadow's name, as `shadow_<name>` told it")
+    id: str = Field(pattern=r"^[A-Za-z0-9]{1,32}$", description="the shadow's name, as `shadow_<name>` told it")
     confirm: str = Field(description="the consumer's name: rows of the table are replaced")
 
 

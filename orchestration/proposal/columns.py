@@ -9,7 +9,7 @@ from orchestration.proposal.fields import Field, Path, Seen
 
 ENOUGH = 100
 """Records from which on a field that always had a value is proposed as `nullable: false`."""
-_STRANGE = re.compile(r"[.\[\]]")
+_STRANGE = re.compile(r"[.\[\]\"\\\x00-\x1f]|\{\{")  # two braces are an environment variable in YAML
 _HEADROOM = 1000
 _INTEGER = 2**31
 _MOSTLY = 0.9

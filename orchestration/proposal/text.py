@@ -8,6 +8,7 @@ import yaml
 
 from consumers.config import BatchLimits, Column, Window
 from orchestration.catalog import COMPONENT_TYPE
+from orchestration.printable import printable
 from orchestration.proposal.draft import Draft
 
 _TYPES = "string boolean byte short integer long float double decimal(p,s) date timestamp binary"
@@ -54,20 +55,20 @@ _DEFAULTS = {
 
 def plain(topic: str, why: str) -> str:
     """The definition to fill in by hand; `why` says why nothing is proposed."""
-    head = f"{_HEAD}# {' '.join(why.split())}\ntype: {COMPONENT_TYPE}\n"
+    head = f"{_HEAD}# {printable(' '.join(why.split()))}\ntype: {COMPONENT_TYPE}\n"
     return f"{head}\nattributes:\n  topic: {_scalar(topic)}\n{_PLAIN_BODY}{_rest(())}"
 
 
 def proposed(draft: Draft, when: str) -> str:
     """The proposed definition; `when` is the day of the sample."""
     config = draft.config
-    seen = "".join(f"#   {line}\n" for line in draft.seen)
+    seen = "".join(f"#   {printable(line)}\n" for line in draft.seen)
     body = [
         f"  topic: {_scalar(config.topic)}",
         f"  format: {config.format}",
         f"  schema:  # types: {_TYPES}",
         *_columns(draft),
-        f"  # {draft.window_why}",
+        f"  # {printable(draft.window_why)}",
         f"  window: {_window(config.window)}  # hour | day; first and last: the days between which Dagster has partitions",
         f"  # {draft.batch_why}; a batch is committed at the first limit that it reaches",
         f"  batch: {_batch(config.batch)}",
@@ -83,7 +84,7 @@ def _columns(draft: Draft) -> Iterable[str]:
 
 
 def _note(draft: Draft, name: str) -> str:
-    return draft.columns[name].note if name in draft.columns else ""
+    return printable(draft.columns[name].note) if name in draft.columns else ""
 
 
 def _column(column: Column) -> str:

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
+import psutil
 import pytest
 
 from orchestration.resources.spark import SparkResource
 from spark_jobs.request import Result, Source
 from tests.orchestration.spark_requests import PACKAGES, made_jobs, request, rows_of, staged
-from tests.spark_fixture import wait_until
+from tests.spark_fixture import command, wait_until
 
 pytestmark = pytest.mark.spark
 SHUFFLES = "spark.sql.shuffle.partitions"
+SECRET = "c4nary \\ of storage"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch, made_jobs(folder / "packages"):
         patch.setenv("WEIR_HOME", str(folder / "home"))
-        spark = SparkResource(packages=PACKAGES)
+        spark = SparkResource(packages=PACKAGES, spark_config={"spark.hadoop.fs.s3a.secret.key": SECRET})
         spark.stop()  # another file's session in this process was launched with other settings
         yield Bench(spark, staged(folder / "flights"), folder / "output")
         spark.stop()
@@ -63,6 +65,18 @@ def test_requests_share_one_session_whose_pages_answer_on_loopback_and_whose_eve
     assert [entry.name for entry in (bench.folder.parent / "home/spark/events").iterdir()] == [f"eventlog_v2_{first.application}"]
     assert rows_of(bench.folder / "first") == rows_of(bench.folder / "second")
     assert len(rows_of(bench.folder / "first")) == 6
+
+
+def test_a_secret_setting_reaches_spark_but_no_arguments_and_no_pages(bench: Bench) -> None:
+    context = bench.spark.spark_session.sparkContext
+    assert context._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == SECRET
+    [*below] = psutil.Process().children(recursive=True)
+    assert any("SparkSubmit" in command(process) for process in below)
+    assert not any("c4nary" in command(process) for process in below)
+    # Event logs are this, too, but packed.
+    with urllib.request.urlopen(f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/environment") as answer:
+        told = answer.read()
+    assert b"fs.s3a.secret.key" in told and b"c4nary" not in told
 
 
 def test_settings_of_a_request_hold_for_it_alone(bench: Bench) -> None:

@@ -53,15 +53,16 @@ class Places:
 
 
 def defaults(settings: Settings, launch: Launch, chosen: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings before the user's, which are `chosen`. Fetches Delta's jars into the cache if they are neither there nor
-    chosen, makes the folder of event logs, and deletes what is too old or too much there.
+    """Spark's settings before the user's, which are `chosen`. Fetches jars into the cache if they are neither there nor chosen,
+    makes the folder of event logs, and deletes what is too old or too much there.
     """
     conf = {**_COMMON, "spark.driver.memory": launch.driver_memory, "spark.sql.warehouse.dir": _warehouse(settings)}
     if launch.executor_memory:
         conf["spark.executor.memory"] = launch.executor_memory
     if "spark.jars" not in chosen:
         conf["spark.jars"] = ",".join(map(str, delta_jars(settings)))
-    return {**conf, **_event_logs(settings, launch), **(_LOCAL if is_local(chosen) else {})}
+    local = {**_LOCAL, **_local_files(settings, chosen)} if is_local(chosen) else {}
+    return {**conf, **_event_logs(settings, launch), **local}
 
 
 _COMMON = {
@@ -88,6 +89,9 @@ _LOCAL = {
 }
 
 
+_CLASSPATH = "spark.driver.extraClassPath"
+
+
 def is_local(chosen: Mapping[str, str]) -> bool:
     """Whether everything runs in one process on this machine."""
     return chosen.get("spark.master", "local").startswith("local")
@@ -109,6 +113,14 @@ def environment(settings: Settings, local: bool) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
     }
     return {**found, "SPARK_LOCAL_IP": "127.0.0.1"} if local else found
+
+
+def _local_files(settings: Settings, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Local files without a process for each: Hadoop's own file system runs `chmod` for whatever it makes, thrice a window."""
+    if _CLASSPATH in chosen:
+        return {}
+    (jar,) = jars.fetch(settings, "local files for Spark", jars.LOCAL_FILES).glob("*.jar")
+    return {_CLASSPATH: str(jar), "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"}
 
 
 def _warehouse(settings: Settings) -> str:

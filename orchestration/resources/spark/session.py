@@ -5,9 +5,10 @@ It starts when it is first asked for, so a run that finds nothing to do never st
 
 import logging
 import os
+import shlex
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from orchestration.resources.spark.defaults import Launch, Places, defaults, env
 from orchestration.resources.spark.failures import SPARK_ERRORS, failure
 from orchestration.resources.spark.kept import Kept, prune
 from orchestration.resources.spark.runtime import Context
+from orchestration.resources.spark.secrets import plain, secret_arguments
 from orchestration.resources.spark.shipping import found_in, shipped
 from orchestration.resources.spark.sizes import UNKNOWN_CORES, bytes_of, cores_of, sized
 from orchestration.settings import Settings
@@ -108,8 +110,9 @@ class SparkResource(LazyPySparkResource):
         if is_local(chosen):
             os.environ["PYTHONPATH"] = _with_folders(os.environ.get("PYTHONPATH"), found_in(self.packages))
         launch = Launch(self.driver_memory, self.executor_memory, self.event_logs, self._kept())
-        with _interrupts_kept():
-            session = SparkSession.builder.config(map={**defaults(settings, launch, chosen), **chosen}).getOrCreate()
+        conf = {**defaults(settings, launch, chosen), **chosen}
+        with secret_arguments(conf, Places.of(settings).root) as secret, _launched_with(secret), _interrupts_kept():
+            session = SparkSession.builder.config(map={**plain(conf)}).getOrCreate()
         for name in _TALKATIVE:
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
         session.sparkContext.setLogLevel(chosen.get("spark.log.level", "ERROR"))
@@ -138,6 +141,21 @@ class SparkResource(LazyPySparkResource):
 def _with_folders(path: str | None, folders: Iterable[Path]) -> str:
     known = path.split(os.pathsep) if path else []
     return os.pathsep.join([*known, *(str(folder) for folder in folders if str(folder) not in known)])
+
+
+@contextmanager
+def _launched_with(arguments: Sequence[str]) -> Iterator[None]:
+    """More arguments for the spark-submit that PySpark starts the JVM with."""
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    if arguments:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{shlex.join(arguments)} {before or 'pyspark-shell'}"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
+        else:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from spark_jobs.staged import WINDOW
 
 MIB = 2**20
 _SPLIT = 32 * MIB
+_LEAST = MIB // 16
 _UNPACKED = 4  # what a byte of Parquet becomes in a shuffle, roughly
 _MOST_PARTITIONS = 4000
 
@@ -33,6 +34,8 @@ def sized(read: int, cores: int) -> dict[str, str]:
     return {
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(target),
+        # By default a MiB: few rows in thousands of windows, each of them a file, would be written by one core.
+        "spark.sql.adaptive.coalescePartitions.minPartitionSize": str(_LEAST),
         "spark.sql.files.minPartitionNum": str(max(1, math.ceil(read / _SPLIT))),
         "spark.sql.autoBroadcastJoinThreshold": str(_broadcast(read)),
         # Delta reads its own log as a Spark job of 50 tasks unless told otherwise: seconds for a table of a few files.

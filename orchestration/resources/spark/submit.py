@@ -22,6 +22,7 @@ from orchestration.resources.spark.failures import first_cause, told
 from orchestration.resources.spark.kept import Kept, prune
 from orchestration.resources.spark.pipes import Heard, exchange
 from orchestration.resources.spark.runtime import Context
+from orchestration.resources.spark.secrets import plain, secret_arguments
 from orchestration.resources.spark.shipping import shipped
 from orchestration.resources.spark.sizes import UNKNOWN_CORES, bytes_of, cores_of, sized
 from orchestration.settings import Settings
@@ -61,8 +62,12 @@ class SparkSubmit(dg.ConfigurableResource[None]):
         folder = places.logs / f"{request.job}-{uuid4().hex[:12]}"
         folder.mkdir(parents=True)
         log = folder / "output.txt"
-        with exchange(context, folder, {"request": request.to_json()}) as (arguments, heard):
-            command = [*self.command(installed, request, settings or {}), *arguments]
+        conf = self._conf(installed, request, settings or {})
+        with (
+            exchange(context, folder, {"request": request.to_json()}) as (report, heard),
+            secret_arguments(conf, folder) as secret,
+        ):
+            command = [*self.command(installed, request, settings or {}, secret), *report]
             context.log.info(f"spark-submit to {self.master}; its output: {log}")
             code = _run(command, {**os.environ, **environment(installed, is_local({"spark.master": self.master}))}, log)
         if code or heard.result is None:
@@ -74,11 +79,14 @@ class SparkSubmit(dg.ConfigurableResource[None]):
         """Whether anything was submitted so far."""
         return self._used
 
-    def command(self, installed: Settings, request: Request, settings: Mapping[str, str]) -> Sequence[str]:
-        """What is run, but for the arguments that tell the application where to report."""
-        conf = self._conf(installed, request, settings)
+    def command(
+        self, installed: Settings, request: Request, settings: Mapping[str, str], secret: Sequence[str] = ()
+    ) -> Sequence[str]:
+        """What is run, but for the arguments that tell the application where to report; `secret` are those of secret settings."""
+        conf = plain(self._conf(installed, request, settings))
         return [
             str(jars.spark_jars().parent / "bin" / "spark-submit"),
+            *secret,
             *("--master", self.master, "--deploy-mode", self.deploy_mode, "--name", f"weir {request.job}"),
             *("--py-files", ",".join([str(shipped(Places.of(installed).shipped, self.packages)), *self.py_files])),
             *(word for key, value in sorted(conf.items()) for word in ("--conf", f"{key}={value}")),

@@ -92,6 +92,13 @@ def test_what_cannot_be_run_is_said(settings: Settings, text: str, said: str) ->
         rows(settings, text)
 
 
+def test_a_file_that_is_torn_is_said(settings: Settings) -> None:
+    file = Path(DeltaTable(settings.tables / "delays").file_uris()[0].removeprefix("file://"))
+    file.write_bytes(file.read_bytes()[:10])
+    with pytest.raises(ConfigError, match=file.name):
+        rows(settings, "SELECT amount FROM delays")
+
+
 def test_output_for_programs(settings: Settings) -> None:
     text = "SELECT _reason, _value FROM flights_dead_letters"
     [line] = CliRunner().invoke(app, [text, "--format", "json"]).stdout.splitlines()
