@@ -46,11 +46,12 @@ def _file_rows(spark: SparkSession, source: Source, files: Iterable[str]) -> Ite
 
     A job's output keeps each attempt's files in a folder of its own, and Spark finds partition values only below one base path,
     so every such folder is a frame. The values come from the paths; windows, fingerprints and buckets are ASCII, and safe there.
-    An empty frame comes first: there may be no files, and it fixes the columns.
+    Without files there is an empty frame.
     """
     schema = _schema(spark, source)
-    yield spark.createDataFrame([], schema)
     paths = sorted(unquote(file) for file in files)
+    if not paths:
+        yield spark.createDataFrame([], schema)
     for folder, group in groupby(paths, _folder):
         base = f"{source.path}/{folder}".rstrip("/")
         # The table's own types for partition columns, too: Spark would otherwise make a date of the text 2013-01-01.

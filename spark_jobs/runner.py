@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from spark_jobs import functions, inputs, merging
 from spark_jobs.audits import audit
 from spark_jobs.merging import BUCKET
-from spark_jobs.request import Request, Result
+from spark_jobs.request import AuditResult, Request, Result
 from spark_jobs.staged import INCOMPARABLE, OFFSET, PARTITION, WINDOW
 
 INPUTS = "_inputs"
@@ -37,10 +37,20 @@ def run(spark: SparkSession, request: Request) -> Result:
     _check_columns(result, request)
     _check_order(result, frames, request)
     buckets = _write_merged(result, current, request) if request.mode == "merge" else _write_shaped(spark, result, request)
-    written = spark.read.format("delta").load(request.attempt)
-    _check_rows(written, request)
     replaced = None if current is None else current.where(F.col(BUCKET).isin(list(buckets)))
-    return Result(audit(written, request.audits, frames, replaced), buckets, *_application(spark))
+    return Result(_audited(spark, request, frames, replaced), buckets, *_application(spark))
+
+
+def _audited(
+    spark: SparkSession, request: Request, frames: Mapping[str, DataFrame], replaced: DataFrame | None
+) -> tuple[AuditResult, ...]:
+    """What was written is opened only when there is something to ask it."""
+    if request.mode != "merge" and not request.audits:
+        return ()
+    written = spark.read.format("delta").load(request.attempt)
+    if request.mode == "merge":
+        _check_keys(written, request)
+    return audit(written, request.audits, frames, replaced)
 
 
 def _current(spark: SparkSession, request: Request) -> DataFrame | None:
@@ -112,22 +122,15 @@ def _write(frame: DataFrame, request: Request, partition: Sequence[str]) -> None
     frame.write.format("delta").mode("error").partitionBy(*partition).save(request.attempt)
 
 
-def _check_rows(written: DataFrame, request: Request) -> None:
-    """Refuse rows that must not be there. Their partition value is null, so a clean attempt's log says that there are none."""
-    if request.mode == "window":
-        _refuse_null(written, INPUTS, [WINDOW], request, f"rows of windows other than the {len(request.windows)} in `windows`")
-    elif request.mode == "merge":
-        keys = ", ".join(request.keys)
-        if OFFSET in written.columns:
-            problem = f"rows without a key, or that share their {keys} and have one offset, or offsets of several partitions"
-            _refuse_null(written, BUCKET, request.keys, request, problem, f"{INCOMPARABLE} {_NULL}")
-        else:
-            problem = f"rows without a key, or that share their {keys}, and no _offset to choose by"
-            _refuse_null(written, BUCKET, request.keys, request, problem, _NULL)
-
-
-def _refuse_null(written: DataFrame, mark: str, columns: Sequence[str], request: Request, problem: str, advice: str = "") -> None:
-    found = written.where(F.col(mark).isNull()).select(*columns).distinct().limit(_NAMED + 1).collect()
+def _check_keys(written: DataFrame, request: Request) -> None:
+    """Refuse rows whose bucket is null. It is a partition, so a clean attempt's log says that there are none."""
+    keys = ", ".join(request.keys)
+    if OFFSET in written.columns:
+        problem = f"rows without a key, or that share their {keys} and have one offset, or offsets of several partitions"
+        advice = f"{INCOMPARABLE} {_NULL}"
+    else:
+        problem, advice = f"rows without a key, or that share their {keys}, and no _offset to choose by", _NULL
+    found = written.where(F.col(BUCKET).isNull()).select(*request.keys).distinct().limit(_NAMED + 1).collect()
     if found:
         named = ", ".join(sorted(" ".join(map(str, row)) for row in found)[:_NAMED])
         raise ValueError(

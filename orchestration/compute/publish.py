@@ -24,13 +24,13 @@ from consumers.staging.log import METADATA_KEY
 from consumers.staging.schema import WINDOW
 from orchestration.compute.changes import data_changed, ranges
 from orchestration.compute.columns import add_columns, united
-from orchestration.compute.output import BUCKET, NO_TABLE, empty_mark, input_id, published_id
+from orchestration.compute.output import BUCKET, INPUTS, NO_TABLE, empty_mark, input_id, published_id
 from orchestration.compute.pins import files_of
 from orchestration.compute.plan import Plan
 from orchestration.compute.record import Publication, Used
 from spark_jobs.request import Request, Result
 
-_ATTEMPTS = 20
+_ATTEMPTS, _NAMED = 20, 5
 # The log says what every commit was computed from, so nobody's OPTIMIZE or VACUUM may expire it.
 _CONFIGURATION: dict[str, str | None] = {"delta.enableExpiredLogCleanup": "false"}
 
@@ -60,6 +60,7 @@ def publish(plan: Plan, request: Request, result: Result) -> Publication:
     attempt = read_attempt(Path(request.attempt))
     try:
         _require_files(attempt)
+        _require_windows(plan, attempt)
         done = _persistently(plan, attempt, result)
     except (Conflict, StorageError):
         discard(attempt.folder)
@@ -96,6 +97,18 @@ def _require_files(attempt: Attempt) -> None:
         raise StorageError(
             f"{gone} was deleted in {attempt.folder.parent} before it was published: by hand, or by a vacuum whose keep_hours is "
             "shorter than this run took. Nothing was published; readers see the table as it was. Run it again."
+        )
+
+
+def _require_windows(plan: Plan, attempt: Attempt) -> None:
+    """Raises `StorageError` for rows of windows that were not asked for. Those got no fingerprint."""
+    unmarked = [file.partition_values for file in attempt.files if file.partition_values.get(INPUTS, "") is None]
+    if unmarked:
+        windows = sorted({str(values.get(WINDOW)) for values in unmarked})
+        raise StorageError(
+            f"{plan.job.name}: the function returned rows of windows other than the {len(plan.stale)} in `windows`: "
+            f"{', '.join(windows[:_NAMED])}{', …' if windows[_NAMED:] else ''}. "
+            "Nothing was published; readers see the table as it was."
         )
 
 

@@ -45,11 +45,20 @@ class Bench:
         return lines
 
 
+def noting_chmod(folder: Path) -> Path:
+    """A folder with a `chmod` that notes what it is asked in `chmods`, and does nothing."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "chmod").write_text(f'#!/bin/sh\necho "$@" >> {folder}/chmods\n')
+    (folder / "bin" / "chmod").chmod(0o755)
+    return folder / "bin"
+
+
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch, made_jobs(folder / "packages"):
         patch.setenv("WEIR_HOME", str(folder / "home"))
+        patch.setenv("PATH", f"{noting_chmod(folder)}{os.pathsep}{os.environ['PATH']}")
         spark = SparkResource(packages=PACKAGES, spark_config={"spark.hadoop.fs.s3a.secret.key": SECRET})
         spark.stop()  # another file's session in this process was launched with other settings
         yield Bench(spark, staged(folder / "flights"), folder / "output")
@@ -65,6 +74,15 @@ def test_requests_share_one_session_whose_pages_answer_on_loopback_and_whose_eve
     assert [entry.name for entry in (bench.folder.parent / "home/spark/events").iterdir()] == [f"eventlog_v2_{first.application}"]
     assert rows_of(bench.folder / "first") == rows_of(bench.folder / "second")
     assert len(rows_of(bench.folder / "first")) == 6
+
+
+def test_local_files_get_their_permissions_without_a_process_for_each(bench: Bench) -> None:
+    bench.compute("totals", "permitted")
+    noted = bench.folder.parent / "chmods"
+    assert str(bench.folder) not in (noted.read_text() if noted.exists() else "")
+    files = [path for path in (bench.folder / "permitted").rglob("*.parquet") if path.parent.name.startswith("_inputs=")]
+    assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o644"}
+    assert all(path.with_name(f".{path.name}.crc").exists() for path in files), "checksums stay"
 
 
 def test_a_secret_setting_reaches_spark_but_no_arguments_and_no_pages(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 """What is computed and how it becomes visible, in every mode, on real Delta tables and without Spark."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -338,3 +339,22 @@ def test_a_result_with_a_file_that_is_gone_is_not_published(tmp_path: Path) -> N
     assert fake.contents(job.output) == old and not Path(asked.attempt).exists()
     run(job)
     assert fake.contents(job.output) == clean(job)
+
+
+def test_rows_of_windows_that_were_not_asked_for_are_refused_by_name(tmp_path: Path) -> None:
+    job, staged = make(tmp_path, "window")
+    staged.batch(d1=[1])
+    run(job)
+    staged.batch(d1=[2], d2=[3])
+    old, todo = fake.contents(job.output), plan(job, ["d1"])
+    asked = request(todo)
+    result = fake.compute(asked, FUNCTIONS["window"])
+    stray = Path(asked.attempt) / "_delta_log" / f"{0:020d}.json"
+    lines = [json.loads(line) for line in stray.read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["partitionValues"] = {"_window": "d2", "_inputs": None}
+    stray.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(StorageError, match=r"windows other than the 1 in `windows`: d2\. Nothing was published"):
+        publish(todo, asked, result)
+    assert fake.contents(job.output) == old

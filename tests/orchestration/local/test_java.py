@@ -72,7 +72,9 @@ def test_the_wrapped_java_drops_that_one_argument_and_no_other(tmp_path: Path) -
     target = java.wrapped(home, tmp_path / "cache")
     arguments = ["-cp", "a b", java.NOT_IN_THE_WHEEL, "", "--add-modules=ALL-SYSTEM", "$HOME", "x"]
     told = subprocess.run([target / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines() == [
+    archive, *rest = told.stdout.splitlines()
+    assert archive.startswith("[-XX:SharedArchiveFile=")
+    assert rest == [
         "[-cp]",
         "[a b]",
         "[]",
@@ -80,6 +82,13 @@ def test_the_wrapped_java_drops_that_one_argument_and_no_other(tmp_path: Path) -
         "[$HOME]",
         "[x]",
     ]
+
+
+def test_the_wheels_java_starts_with_an_archive_of_the_jdks_classes(tmp_path: Path) -> None:
+    wheel = java._wheel()
+    assert wheel is not None
+    command = [java.wrapped(wheel, tmp_path) / "bin" / "java", "-Xshare:on", "-version"]
+    assert "sharing" in subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
 def test_racing_callers_share_one_complete_wrapped_home(tmp_path: Path) -> None:
