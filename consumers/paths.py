@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 Steps = tuple[str | int, ...]
 """Field names and array indices, from the record inwards; the first is a name."""
-_STEP = re.compile(r"(?P<name>[^.\[\]]+)(?P<indices>(\[\d{1,6}\])*)")
+_STEP = re.compile(r"(?P<name>[^.\[\]\"\\\x00-\x1f]+)(?P<indices>(\[\d{1,6}\])*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Client messages into columns. Every call here costs per batch of thousands; a method call per message is the one exception."""
 
+import gc
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,9 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message
 
 from consumers.types import HEADERS, RECORD_COLUMNS, OffsetRange, RecordBatch, TopicPartition
+
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"
+"""The name of a header whose own is not UTF-8, which the client does not tell."""
 
 
 def to_columns(messages: Sequence[Message]) -> pa.RecordBatch:
@@ -22,7 +27,7 @@ def to_columns(messages: Sequence[Message]) -> pa.RecordBatch:
             pa.array(times, mask=kinds == 0).cast(RECORD_COLUMNS.field("timestamp").type),
             pa.array(list(map(Message.key, messages)), pa.binary()),
             pa.array(list(map(Message.value, messages)), pa.binary()),
-            _headers(list(map(Message.headers, messages))),
+            _headers(_told(messages)),
         ],
         schema=RECORD_COLUMNS,
     )
@@ -72,6 +77,33 @@ def _repeated(partitions: np.ndarray, offsets: np.ndarray, known: Mapping[TopicP
             floor[tp.partition] = offset
     kept = offsets >= floor[partitions]
     return None if kept.all() else [bool(k) for k in kept]
+
+
+def _told(messages: Sequence[Message]) -> list[Any]:
+    """The headers of each message, None or (name, value) pairs."""
+    try:
+        return list(map(Message.headers, messages))
+    except SystemError:
+        for message in messages:
+            message.set_headers(_readable(message))
+        return list(map(Message.headers, messages))
+
+
+def _readable(message: Message) -> list[tuple[str, str | bytes | None]]:
+    """The headers of a message, some of which may have names that are not UTF-8.
+
+    Of those confluent-kafka makes tuples with a null pointer for a name: the first question raises SystemError, every later one
+    returns them, and the process dies where they are unpacked. The garbage collector tells what is there and passes nulls over.
+    `map` calls as C does: a call that the interpreter has specialised would leave the error pending.
+    """
+    with suppress(SystemError):
+        list(map(Message.headers, [message]))
+    pairs: list[tuple[str, str | bytes | None]] = []
+    for pair in next(map(Message.headers, [message])) or ():
+        there = gc.get_referents(pair)
+        name = next((part for part in there if isinstance(part, str)), UNREADABLE)
+        pairs.append((name, next((part for part in there if isinstance(part, bytes)), None)))
+    return pairs
 
 
 def _headers(raw: list[Any]) -> pa.Array:

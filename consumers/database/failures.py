@@ -73,13 +73,13 @@ def patiently(work: Callable[[], R], engine: Engine, what: str, clock: Clock, ch
         except SQLAlchemyError as error:
             failures += 1
             if failures >= backoff.attempts or not is_transient(error):
-                raise explained(error, engine, what, "Everything committed is safe.") from error
+                raise explained(error, engine, what, "Everything committed is safe.") from cause_of(error)
             clock.sleep(backoff.pause(failures, chance))
 
 
 def explained(error: SQLAlchemyError, engine: Engine, what: str, safe: str) -> StorageError:
     """The error in an operator's words, without password, statement and parameters."""
-    cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
+    cause = cause_of(error)
     text = " ".join(str(cause).split()) or type(cause).__name__
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}…"
@@ -89,6 +89,11 @@ def explained(error: SQLAlchemyError, engine: Engine, what: str, safe: str) -> S
         else "Trying again would not help: mend the table, the rights or the rows that are written to it, and start again."
     )
     return StorageError(f"{what} failed in {place(engine)}: {text}. {safe} {todo}")
+
+
+def cause_of(error: SQLAlchemyError) -> BaseException:
+    """The driver's own error, to be the cause of ours: SQLAlchemy's has the statement in it, and the rows to be written."""
+    return error.orig if isinstance(error, StatementError) and error.orig is not None else error
 
 
 def place(engine: Engine) -> str:

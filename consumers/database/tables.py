@@ -98,6 +98,9 @@ def create_tables(engine: Engine, *tables: Table) -> None:
     """
     if engine.dialect.name not in {"postgresql", "sqlite"}:
         raise ConfigError(f"{engine.dialect.name} is not supported: positions are kept in PostgreSQL or SQLite")
+    if "@" in (engine.url.host or ""):
+        # Such a host begins with the end of the password, and every message about it would show that.
+        raise ConfigError("the database's URL has two @: write one that belongs to the password as %40")
     for table in tables:
         _create(engine, table)
 

@@ -21,7 +21,7 @@ Sources: RFC 8259; Arrow's reader (RapidJSON underneath) for what it accepts, pi
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -45,6 +45,12 @@ _SURELY_INVALID = re.compile(
     r"Expected `(int|str|bool|float|object|array)( \| null)?`, got |Expected `int( \| null)?` [<>]= "
     r"|Object missing required field"
 )
+_OWN = re.compile(
+    r"^JSON parse error: | in row \d+$"
+    r"|:? '[^']*'(?= as a scalar | cannot be represented )|: \S+(?= requires )|(?<=\)): \S+$"
+    r"|\. If these timestamps are .*(?= - at )",
+    re.DOTALL,
+)
 _OPEN, _CLOSE = ord("{"), ord("}")
 
 
@@ -53,11 +59,11 @@ class _Unproven(Exception):
 
 
 class _Spoiled(_Unproven):
-    """Every record is one object, but `rows` lack a required value: alone, each of those is no row either."""
+    """Every record is one object, but some are no rows, alone neither; by index, why."""
 
-    def __init__(self, why: str, rows: list[int]) -> None:
-        super().__init__(why)
-        self.rows = rows
+    def __init__(self, why: Mapping[int, str]) -> None:
+        super().__init__()
+        self.why = why
 
 
 class JsonDecoder:
@@ -114,13 +120,14 @@ class JsonDecoder:
             column = _at(table[steps[0]], steps[1:])
             if not field.nullable and column.null_count:
                 missing = pc.indices_nonzero(column.is_null()).to_pylist()
-                raise _Spoiled(f"required field `{path}` is missing or null", missing)
+                raise _Spoiled(dict.fromkeys(missing, f"required field `{path}` is missing or null"))
             try:
                 typed = column.cast(field.type)
-            except pa.ArrowInvalid as error:
-                raise _Unproven(f"{error} - at `$.{path}`") from None
+            except pa.ArrowInvalid:
+                raise _Spoiled({row: f"{why} - at `$.{path}`" for row, why in _not_cast(column, field.type)}) from None
             if pa.types.is_floating(field.type) and pc.all(pc.is_finite(typed)).as_py() is False:
-                raise _Unproven(f"not a finite number - at `$.{path}`")
+                odd = pc.indices_nonzero(pc.invert(pc.is_finite(typed))).to_pylist()
+                raise _Spoiled(dict.fromkeys(odd, f"not a finite number - at `$.{path}`"))
             if pa.types.is_temporal(field.type) and not in_calendar(typed):
                 raise _Unproven(f"not in the years 1 to 9999 (UTC) - at `$.{path}`")
             columns.append(typed)
@@ -131,26 +138,31 @@ class JsonDecoder:
         records: list[bytes] = [value.strip(_SPACE) for value in values.to_pylist()]
         suspects = {i: doubt for i, record in enumerate(records) if (doubt := self._doubt(record))}
         rejects = [Reject(i, _reason(doubt.why)) for i, doubt in suspects.items() if doubt.certain]
-        groups = [[i] for i, doubt in suspects.items() if not doubt.certain]
-        if likely := [i for i in range(len(records)) if i not in suspects]:
-            groups.append(likely)
+        open_ = {i: doubt for i, doubt in suspects.items() if not doubt.certain}
+        groups = [[i] for i, doubt in open_.items() if not doubt.of_value]
+        # Values are judged row by row once they are read, which costs far less than reading record by record.
+        together = [i for i, doubt in open_.items() if doubt.of_value], [i for i in range(len(records)) if i not in suspects]
+        groups += filter(None, together)
         tables: list[pa.Table] = []
         order: list[int] = []
+
+        def rejected(index: int, why: str) -> Reject:
+            return Reject(index, _reason(suspects[index].why if index in suspects else why))
+
         while groups:
             group = groups.pop()
             try:
                 tables.append(self._together(pa.array([records[i] for i in group], pa.binary())))
                 order += group
             except _Spoiled as error:
-                rejects += [Reject(group[row], _reason(str(error))) for row in error.rows]
-                if rest := np.delete(group, error.rows).tolist():
+                rejects += [rejected(group[row], why) for row, why in error.why.items()]
+                if rest := np.delete(group, list(error.why)).tolist():
                     groups.append(rest)
             except _Unproven as error:
                 if len(group) > 1:
                     groups += [group[: len(group) // 2], group[len(group) // 2 :]]
                 else:
-                    doubt = suspects.get(group[0])
-                    rejects.append(Reject(group[0], _reason(doubt.why if doubt else str(error))))
+                    rejects.append(rejected(group[0], str(error)))
         rows = pa.concat_tables([self.schema.empty_table(), *tables])
         indices = np.array(order, dtype=np.int32)
         by_index = np.argsort(indices, kind="stable")
@@ -162,7 +174,7 @@ class JsonDecoder:
         try:
             self._check(record)
         except msgspec.ValidationError as error:
-            return _Doubt(str(error), _SURELY_INVALID.match(str(error)) is not None)
+            return _Doubt(str(error), _SURELY_INVALID.match(str(error)) is not None, of_value=True)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _Doubt(str(error), _surely_malformed(record))
         except RecursionError as error:
@@ -172,10 +184,11 @@ class JsonDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """What the per-record parser has against a record, and whether the reader is certain to refuse it, too."""
+    """What the per-record parser has against a record, whether the reader is certain to refuse it, and whether it is JSON."""
 
     why: str
     certain: bool
+    of_value: bool = False
 
 
 def _surely_malformed(record: bytes) -> bool:
@@ -201,6 +214,19 @@ def _framed(values: pa.BinaryArray) -> bool:
     return bool((text[ends[:-1]] == _OPEN).all() and (text[ends[1:] - 1] == _CLOSE).all())
 
 
+def _not_cast(column: pa.ChunkedArray, kind: pa.DataType, first: int = 0) -> Iterator[tuple[int, str]]:
+    """The rows whose values cannot be cast, and why; `first` is the number of the column's first row."""
+    try:
+        column.cast(kind)
+    except pa.ArrowInvalid as error:
+        if len(column) == 1:
+            yield first, str(error)
+        else:
+            half = len(column) // 2
+            yield from _not_cast(column.slice(0, half), kind, first)
+            yield from _not_cast(column.slice(half), kind, first + half)
+
+
 def _at(column: pa.ChunkedArray, steps: Steps) -> pa.ChunkedArray:
     """What stands at `steps` in each row; null where there is nothing."""
     if not steps:
@@ -222,7 +248,8 @@ def _read_as(node: Node) -> pa.DataType:
     """The type that the reader is asked for; what is taken out of it is then cast to the column's.
 
     The reader takes timestamps without an offset for UTC, so those are read as text. It counts a decimal's digits before it
-    applies the scale, which can then overflow unnoticed, so those are read into a type with room for any 38 digits at any scale.
+    applies the scale, which can then overflow unnoticed, so those are read into a type with room for any 38 digits at any scale,
+    also for more of them behind the point than the column has.
     """
     if isinstance(node, Items):
         return pa.list_(_read_as(node.inner))
@@ -230,7 +257,7 @@ def _read_as(node: Node) -> pa.DataType:
         return pa.struct([pa.field(name, _read_as(inner)) for name, inner in node.items()])
     kind = arrow_type(node.kind)
     if pa.types.is_decimal(kind):
-        return pa.decimal256(38, kind.scale)
+        return pa.decimal256(38, 38)
     return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
 
 
@@ -278,5 +305,5 @@ def _python_type(kind: pa.DataType) -> Any:
 
 
 def _reason(message: str) -> str:
-    """A parser's message, without what is true only of our own input."""
-    return re.sub(r"^JSON parse error: | in row \d+$", "", message)
+    """A parser's message, without what is true only of our own input, and without the value, which may be long or private."""
+    return _OWN.sub("", message)

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from consumers.database.dead_letters import Origin, write_dead_letters
-from consumers.database.failures import Backoff, explained, is_transient
+from consumers.database.failures import Backoff, cause_of, explained, is_transient
 from consumers.database.writes import Write
 from consumers.errors import FatalError, OwnershipLost, TaskFailed
 from consumers.processing.context import Surroundings
@@ -200,7 +200,7 @@ class SqlTransactions(ABC, Generic[T]):
         self._failures += 1
         if not is_transient(error) or self._failures >= self._backoff.attempts:
             what = f"consumer {self._consumer}: writing {places(self._buffer.ranges)}"
-            raise explained(error, self._engine, what, _IN_DOUBT if self._in_doubt else _SAFE) from error
+            raise explained(error, self._engine, what, _IN_DOUBT if self._in_doubt else _SAFE) from cause_of(error)
         pause = self._backoff.pause(self._failures, self._around.random)
         self._not_before = self._now() + pause
         self._around.metrics.count("retries")
