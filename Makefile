@@ -6,11 +6,12 @@ READY := $(VENV)/.ready
 PACKAGES := consumers orchestration spark_jobs
 ARGS ?=
 BENCH ?= ingest
+ONLY ?=
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-unit test-faults simulate check format lock bench clean
+.PHONY: help setup demo up test test-unit simulate faults check format lock bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -41,6 +42,9 @@ test-unit: setup ## Tests that need neither Kafka nor a JVM
 simulate: setup ## 10,000 simulated schedules; ARGS='--seed 1234' replays one with its trace
 	$(BIN)/python -m tests.simulation $(ARGS)
 
+faults: setup ## Faults on real Kafka, and what they left wrong (ONLY=name,name; ARGS='--times 5 --records 5000')
+	$(BIN)/python -m tests.faults --only "$(ONLY)" $(ARGS)
+
 check: setup ## Lint, types, import contracts, Dagster definitions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,7 +60,7 @@ lock: setup ## Renew requirements.lock to the newest versions that fit pyproject
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 		--group dev pyproject.toml --output-file requirements.lock
 
-bench: setup ## Ingestion beside a bare consumer (BENCH=produce, transform, parallel, scale, jobs: the others)
+bench: setup ## Ingestion beside peers (BENCH=produce, transform, parallel, scale, jobs: the others)
 	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
 
 clean: ## Remove the environment; state in .weir stays

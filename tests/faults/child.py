@@ -1,6 +1,7 @@
 """What a child process of the fault tests does: ingest, and kill or stop itself at a named point.
 
-It says `fired` just before the fault, `committed` after each commit, and a line of JSON with the result when it ends by itself.
+It says `fired` and the time just before the fault, `committed` after each commit, and a line of JSON with the result when it ends
+by itself.
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import Any
 import consumers.processing.ingest as engine
 from consumers.brokers.kafka import KafkaGroupMember
 from consumers.brokers.options import KafkaOptions
+from consumers.clock import SystemClock
 from consumers.config import Consumer
 from consumers.errors import WeirError
 from consumers.processing.context import Surroundings
@@ -25,6 +27,7 @@ from consumers.processing.strategies.stage import writer
 from consumers.staging.dead_letters import DeadLetterTable
 from consumers.staging.log import StagedCommit
 from consumers.staging.staged import StagedTable
+from tests.faults.storage import StorageFault
 
 Say = Callable[[str], None]
 
@@ -47,7 +50,7 @@ class Order:
     """What a child does: which consumer (as JSON) from which cluster, and at which call of which point the fault comes.
 
     `group` is another group than the consumer's own, so that two processes are given the same partitions. `fault` is the
-    signal: SIGKILL or SIGSTOP.
+    signal: SIGKILL or SIGSTOP; with `again` it comes at every such call from then on. `storage` is how the storage misbehaves.
     """
 
     bootstrap: str
@@ -58,13 +61,15 @@ class Order:
     point: str | None = None
     call: int = 1
     fault: int = signal.SIGKILL
+    again: bool = False
+    storage: StorageFault | None = None
     poll_records: int = 200
     max_seconds: float = 60.0
     until_caught_up: bool = True
 
 
-def arm(point: str, call: int, fault: int, say: Say) -> None:
-    """Wrap the point's function so that its `call`-th call sends this process the signal."""
+def arm(point: str, call: int, fault: int, say: Say, again: bool = False) -> None:
+    """Wrap the point's function so that its `call`-th call sends this process the signal; with `again`, all that follow, too."""
     owner, name, side = POINTS[point]
     real = getattr(owner, name)
     counted = [0]
@@ -73,32 +78,38 @@ def arm(point: str, call: int, fault: int, say: Say) -> None:
         if name == "commit" and owner is KafkaGroupMember:
             kwargs["wait"] = True  # or the process is gone before the request is sent
             args = args[:2]
-        if side == "before" and _reached(counted, call):
+        if side == "before" and _reached(counted, call, again):
             _strike(fault, say)
         found = real(*args, **kwargs)
         nothing = name == "poll" and found is None
-        if side == "after" and not nothing and _reached(counted, call):
+        if side == "after" and not nothing and _reached(counted, call, again):
             _strike(fault, say)
         return found
 
     setattr(owner, name, wrapped)
 
 
-def _reached(counted: list[int], call: int) -> bool:
+def _reached(counted: list[int], call: int, again: bool) -> bool:
     counted[0] += 1
-    return counted[0] == call
+    return counted[0] == call or (again and counted[0] > call)
 
 
 def _strike(fault: int, say: Say) -> None:
-    say("fired")
+    _fired(say)()
     os.kill(os.getpid(), fault)
+
+
+def _fired(say: Say) -> Callable[[], None]:
+    return lambda: say(f"fired {SystemClock().time()}")
 
 
 def run(order: Order, say: Say) -> int:
     """Ingest until caught up. Returns the exit code: 0, or 3 after an error of ours."""
     engine.POLL_RECORDS = order.poll_records
     if order.point is not None:
-        arm(order.point, order.call, order.fault, say)
+        arm(order.point, order.call, order.fault, say, order.again)
+    if order.storage is not None:
+        order.storage.install(_fired(say))
     consumer = Consumer.model_validate_json(order.consumer)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

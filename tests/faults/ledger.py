@@ -5,7 +5,7 @@ import json
 import random
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import confluent_kafka as ck
@@ -30,6 +30,24 @@ class Sent:
     malformed: bool
 
 
+@dataclass
+class Ledger:
+    """Every send: `acked` ones with their places, the digests of those that failed or were aborted, and of those nobody knows of.
+
+    `gone` were acknowledged, and the topic lost them before anybody could read them.
+    """
+
+    acked: list[Sent] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    gone: list[Sent] = field(default_factory=list)
+
+    @property
+    def next(self) -> int:
+        """The number of the next record, so that no two values are equal."""
+        return len(self.acked) + len(self.failed) + len(self.unknown) + len(self.gone)
+
+
 def digest(value: bytes) -> str:
     """What two equal values have in common."""
     return hashlib.sha256(value).hexdigest()
@@ -46,11 +64,11 @@ def malformed_value(number: int) -> bytes:
     return kinds[number % len(kinds)] % number
 
 
-def new_topic(bootstrap: str, partitions: int, name: str | None = None) -> str:
+def new_topic(bootstrap: str, partitions: int, name: str | None = None, replicas: int = 1) -> str:
     """Create a topic whose records are never too old."""
     topic = name or f"t-{uuid.uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    made = admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})], operation_timeout=20)
+    made = admin.create_topics([NewTopic(topic, partitions, replicas, config={"retention.ms": "-1"})], operation_timeout=20)
     made[topic].result(20)
     return topic
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from tests.faults import child as childs
 from tests.faults.child import Order
 
@@ -38,6 +40,14 @@ class Child:
             if self.said[-1].startswith(word):
                 return
         raise AssertionError(f"no '{word}' within {seconds} s; it said {self.said[-5:]}; see {self._log}")
+
+    def wait_until_stopped(self, seconds: float = 60.0) -> None:
+        """Wait until it stands still at its point: it says so a moment before."""
+        self.wait_for("fired", seconds)
+        process, deadline = psutil.Process(self._process.pid), time.monotonic() + seconds
+        while process.status() != psutil.STATUS_STOPPED:
+            assert time.monotonic() < deadline, f"not stopped within {seconds} s"
+            time.sleep(0.01)
 
     def end(self, seconds: float = 90.0) -> int:
         """Wait for the end. Returns the exit code: minus the signal's number when it was killed."""

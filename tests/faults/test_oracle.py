@@ -1,23 +1,29 @@
 """The oracle itself: planted losses, duplicates, exchanged tables, changed contents, gaps and wrong offsets are each found."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import dagster as dg
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
+from consumers.brokers.memory import MemoryAdmin, MemoryCluster, MemoryProducer
 from consumers.clock import ManualClock
 from consumers.config import Consumer
 from consumers.processing.starts import Start
 from consumers.processing.strategies.stage.owner import Owner
 from consumers.staging.files import write_file
-from consumers.staging.log import StagedCommit
+from consumers.staging.log import StagedCommit, WindowChange
 from consumers.staging.schema import DEAD_LETTERS, WINDOW
 from consumers.staging.staged import StagedTable
 from consumers.types import OffsetRange, TopicPartition
-from tests.faults.ledger import Sent, consumer_in, digest, malformed_value, value_of
+from orchestration.mirror_events import staged_key
+from tests.faults.kinds import Kinds, Watch, judge, phantoms
+from tests.faults.ledger import Ledger, Sent, consumer_in, digest, malformed_value, value_of
+from tests.faults.loads import broken
+from tests.faults.mirrored import differences, repaired
 from tests.faults.oracle import Findings, audit
 
 TP = TopicPartition("t-oracle", 0)
@@ -37,22 +43,36 @@ class Tables:
     dead: list[int]
     texts: dict[int, str]
     steps: list[tuple[int, int]]
+    topic_id: str = "id"
+    ids: dict[int, int] = field(default_factory=dict)
 
     def write(self) -> None:
         clock = ManualClock(1_000.0)
         owner = Owner(self.consumer, "m", clock)
         seen = owner.positions([TP])
-        owner.acquire(seen, {TP: Start(0)}, "id")
+        owner.acquire(seen, {TP: Start(0)}, self.topic_id)
         table = StagedTable(self.consumer, clock)
         for start, end in self.steps:
             rows = self._rows(table.schema, [n for n in self.staged if start <= n < end])
             file = write_file(table.path, rows.drop_columns([WINDOW]), "2013-01-01", clock)
-            commit = StagedCommit("c", "batch", self.consumer.name, "m", ranges={TP: OffsetRange(start, end)}, rows=len(rows))
+            dead = sum(start <= n < end for n in self.dead)
+            commit = StagedCommit(
+                f"{start:08}",
+                "batch",
+                self.consumer.name,
+                "m",
+                ranges={TP: OffsetRange(start, end)},
+                rows=len(rows),
+                dead_letters=dead,
+                windows={"2013-01-01": WindowChange(len(rows), file.size, 1)},
+            )
             table.commit([file], commit, {TP: owner.holds[TP].epoch})
         write_deltalake(self.consumer.dead_letters, self._dead(), mode="append")
 
     def _rows(self, schema: pa.Schema, offsets: list[int]) -> pa.Table:
-        rows = [{"id": n, "text": self.texts.get(n, f"text {n}"), **_origin(n), "_tombstone": False} for n in offsets]
+        rows = [
+            {"id": self.ids.get(n, n), "text": self.texts.get(n, f"text {n}"), **_origin(n), "_tombstone": False} for n in offsets
+        ]
         return pa.Table.from_pylist(rows, schema=schema)
 
     def _dead(self) -> pa.Table:
@@ -155,3 +175,119 @@ def test_an_empty_table_has_lost_everything(tmp_path: Path) -> None:
     found = audit(consumer_in(tmp_path, TP.topic), LEDGER, {0: COUNT})
     assert len(found.lost) == COUNT
     assert found.positions == {0: (None, COUNT)}
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def admin() -> MemoryAdmin:
+    """Of a cluster whose topic has what the ledger has."""
+    cluster = MemoryCluster(ManualClock(1_000.0))
+    admin = MemoryAdmin(cluster)
+    admin.create_topic(TP.topic)
+    producer = MemoryProducer(cluster)
+    for _ in LEDGER:
+        producer.send(TP.topic, b"")
+    producer.close()
+    return admin
+
+
+def written(folder: Path, admin: MemoryAdmin, plant: Callable[[Tables], None] = lambda tables: None) -> Consumer:
+    """The consumer of tables that belong to the cluster."""
+    tables = perfect(folder)
+    tables.topic_id = admin.topic_id(TP.topic)
+    plant(tables)
+    tables.write()
+    return tables.consumer
+
+
+def still() -> Watch:
+    """A watch over offsets that never move."""
+    return Watch(lambda: {TP: COUNT}, lambda: {TP: COUNT})
+
+
+def test_where_nothing_is_wrong_no_kind_is_found(tmp_path: Path, admin: MemoryAdmin, instance: dg.DagsterInstance) -> None:
+    consumer = written(tmp_path, admin)
+    assert judge(consumer, Ledger(LEDGER), {0: COUNT}, still(), instance, admin) == Kinds()
+
+
+@pytest.mark.parametrize(
+    ("plant", "kinds"),
+    [(lose, "L"), (repeat, "D"), (put_into_both, "DH"), (invent, "DP"), (change, "H"), (stop_early, "LO")],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_each_kind_of_what_is_planted_is_found(
+    plant: Callable[[Tables], None], kinds: str, tmp_path: Path, admin: MemoryAdmin, instance: dg.DagsterInstance
+) -> None:
+    found = judge(written(tmp_path, admin, plant), Ledger(LEDGER), {0: COUNT}, still(), instance, admin)
+    assert "".join(kind for kind, count in found.counts().items() if count and kind != "M") == kinds
+
+
+def test_a_row_of_a_failed_send_is_a_phantom(tmp_path: Path, admin: MemoryAdmin) -> None:
+    consumer, sent = written(tmp_path, admin), LEDGER[20]
+    assert phantoms(consumer, Ledger(LEDGER)) == []
+    assert len(phantoms(consumer, Ledger(LEDGER, failed={sent.digest}))) == 1
+    assert len(phantoms(consumer, Ledger([each for each in LEDGER if each != sent]))) == 1
+
+
+def test_a_row_of_an_unknown_send_may_be_there_once(tmp_path: Path, admin: MemoryAdmin) -> None:
+    def again(tables: Tables) -> None:
+        tables.texts[21], tables.ids[21] = tables.texts.get(20, "text 20"), 20
+
+    rest = [each for each in LEDGER if each.offset not in (20, 21)]
+    once = written(tmp_path / "once", admin)
+    unknown = {LEDGER[20].digest, LEDGER[21].digest}
+    assert phantoms(once, Ledger(rest, unknown=unknown)) == []
+    twice = written(tmp_path / "twice", admin, again)
+    assert phantoms(twice, Ledger(rest, unknown=unknown)) == ["an unknown send is there 2 times"]
+
+
+@pytest.mark.parametrize("what", ["position", "group offset"])
+def test_an_offset_that_goes_back_is_found(what: str) -> None:
+    now = {"position": 9, "group offset": 5}
+    watch = Watch(lambda: {TP: now["position"]}, lambda: {TP: now["group offset"]})
+    watch.look()
+    assert watch.wrong == []
+    now[what] -= 1
+    watch.look()
+    assert watch.wrong == [f"{TP}: the {what} went back from {now[what] + 1} to {now[what]}"]
+
+
+def test_a_group_offset_that_is_past_the_position_for_a_moment_is_found() -> None:
+    watch = Watch(lambda: {TP: 4}, lambda: {TP: 5})
+    watch.look()
+    assert watch.wrong == [f"{TP}: group offset 5 is past the position 4"]
+
+
+def test_a_version_that_is_missing_is_found(tmp_path: Path, admin: MemoryAdmin, instance: dg.DagsterInstance) -> None:
+    consumer = written(tmp_path, admin)
+    (consumer.staged / "_delta_log" / f"{2:020}.json").unlink()
+    assert f"{consumer.staged.name}: version 2 is not in the log" in broken(consumer.staged)
+    assert judge(consumer, Ledger(LEDGER), {0: COUNT}, still(), instance, admin).V
+
+
+def test_a_torn_file_is_found_by_every_reader(tmp_path: Path, admin: MemoryAdmin) -> None:
+    consumer = written(tmp_path, admin)
+    file = Path(DeltaTable(consumer.staged).file_uris()[0].removeprefix("file://"))
+    file.write_bytes(file.read_bytes()[:100])
+    assert [text.split(" cannot")[0].split()[-1] for text in broken(consumer.staged)] == ["delta-rs", "DuckDB"]
+
+
+def test_events_that_were_wiped_are_found(tmp_path: Path, admin: MemoryAdmin, instance: dg.DagsterInstance) -> None:
+    consumer = written(tmp_path, admin)
+    assert len(differences(instance, consumer)) == 2
+    assert repaired(instance, consumer, admin) == []
+    assert differences(instance, consumer) == []
+    instance.wipe_assets([staged_key(consumer.name)])
+    assert len(differences(instance, consumer)) == 1
+
+
+def test_an_event_that_counts_other_rows_is_found(tmp_path: Path, admin: MemoryAdmin, instance: dg.DagsterInstance) -> None:
+    consumer = written(tmp_path, admin)
+    repaired(instance, consumer, admin)
+    write_deltalake(consumer.staged, DeltaTable(consumer.staged).to_pyarrow_table().slice(0, 1), mode="append")
+    assert differences(instance, consumer) == ["2013-01-01: the event counts 38 rows, the table has 39"]

@@ -71,7 +71,7 @@ def test_a_process_that_wakes_up_after_another_took_over_repeats_nothing(point: 
     call = 1 if "takeover" in point else 3
     asleep = replace(order, member="zombie", point=point, call=call, fault=signal.SIGSTOP)
     with child(asleep, tmp_path / "zombie.log") as zombie:
-        zombie.wait_for("fired")
+        zombie.wait_until_stopped()
         with child(replace(order, member="heir", group="weir-other"), tmp_path / "heir.log") as heir:
             assert heir.end() == 0, heir.said
         assert audit(consumer, ledger, offsets_by_partition(ledger)) == Findings()
@@ -88,7 +88,7 @@ def test_a_member_stopped_past_its_session_repeats_nothing(point: str, kafka: st
     order = Order(kafka, consumer.model_dump_json(by_alias=True), options=SHORT_SESSION, until_caught_up=False)
     asleep = replace(order, member="zombie", point=point, call=3, fault=signal.SIGSTOP)
     with child(asleep, tmp_path / "zombie.log") as zombie:
-        zombie.wait_for("fired")
+        zombie.wait_until_stopped()
         with child(replace(order, member="heir"), tmp_path / "heir.log") as heir:
             heir.wait_for("committed")
             zombie.signal(signal.SIGCONT)

@@ -3,7 +3,11 @@
 import shutil
 from pathlib import Path
 
+import pytest
+from deltalake.exceptions import DeltaError
+
 from consumers.clock import ManualClock
+from consumers.errors import StorageError
 from consumers.processing.decoding import decoder_for
 from consumers.processing.starts import Start
 from consumers.processing.strategies.stage.buffer import shape
@@ -51,3 +55,19 @@ def test_a_staged_table_restored_to_an_older_state_than_its_dead_letters_is_take
     restored = Owner(parts, "n", ManualClock())
     restored.acquire(restored.positions([TP]), {TP: Start(0)}, "id")
     assert restored.holds[TP].epoch == 5
+
+
+@pytest.mark.parametrize("table", [StagedTable, DeadLetterTable])
+@pytest.mark.parametrize("failure", [OSError("disk full"), DeltaError("no log")])
+def test_a_storage_that_fails_during_a_takeover_is_told_to_the_operator(
+    failure: Exception, table: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise failure
+
+    owner = Owner(consumer(tmp_path), "m", ManualClock())
+    seen = owner.positions([TP])
+    monkeypatch.setattr(table, "acquire", fail)
+    with pytest.raises(StorageError, match=rf"consumer c could not take partitions over .*{failure}\. Nothing is lost"):
+        owner.acquire(seen, {TP: Start(0)}, "id")
+    assert owner.holds == {}

@@ -9,6 +9,7 @@ from consumers.config import Consumer
 from consumers.processing.starts import Start
 from consumers.staging import positions as ids
 from consumers.staging.dead_letters import DeadLetterTable
+from consumers.staging.failures import taking_over
 from consumers.staging.follow import follow
 from consumers.staging.log import StagedCommit
 from consumers.staging.schema import schema_id
@@ -42,8 +43,9 @@ class Owner:
         self.member = member
         self._on_loss = on_loss
         self._clock = clock
-        self._staged = StagedTable(consumer, clock)
-        self._dead_letters = DeadLetterTable(consumer, clock)
+        with taking_over(consumer):
+            self._staged = StagedTable(consumer, clock)
+            self._dead_letters = DeadLetterTable(consumer, clock)
         self._holds: Mapping[TopicPartition, Hold] = {}
 
     @property
@@ -54,21 +56,22 @@ class Owner:
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
         """Where the staged table stands now. Where somebody restored it to an older version, the positions follow first.
 
-        Raises `OwnershipLost` when another member is just doing so.
+        Raises `OwnershipLost` when another member is just doing so, and `StorageError`.
         """
         wanted = frozenset(partitions)
-        found = self._staged.positions(wanted)
-        if (restored := self._staged.restored()) is None:
-            return found
-        follow(self._consumer, restored, self._staged, self._dead_letters, self.member, self._clock)
-        return self._staged.positions(wanted)
+        with taking_over(self._consumer):
+            found = self._staged.positions(wanted)
+            if (restored := self._staged.restored()) is None:
+                return found
+            follow(self._consumer, restored, self._staged, self._dead_letters, self.member, self._clock)
+            return self._staged.positions(wanted)
 
     def known_topic(self, topic: str) -> int | None:
         """The hash of the topic's id that those positions belong to."""
         return self._staged.known_topic(topic)
 
     def acquire(self, seen: Mapping[TopicPartition, Position], starts: Mapping[TopicPartition, Start], topic_id: str) -> None:
-        """Take partitions over in both tables. Raises `OwnershipLost` when another member is doing the same."""
+        """Take partitions over in both tables. Raises `OwnershipLost` when another is doing the same, `StorageError`."""
         takeover = StagedCommit(
             commit_id=uuid.uuid4().hex,
             kind="acquire",
@@ -80,10 +83,13 @@ class Owner:
             schema_id=schema_id(self._consumer.config.columns),
         )
         cut = frozenset(tp for tp, start in starts.items() if start.cut)
-        taken, takeover = self._staged.acquire(seen, takeover, cut, self._dead_letters.epochs(seen))
-        # Tentative is what stands at or past the position before this takeover, also where offsets were lost since.
-        stood = {tp: replace(new, offset=new.offset if seen[tp].offset is None else seen[tp].offset) for tp, new in taken.items()}
-        self._dead_letters.acquire(stood, {tp: label_of(topic_id, then) for tp, then in seen.items()})
+        with taking_over(self._consumer):
+            taken, takeover = self._staged.acquire(seen, takeover, cut, self._dead_letters.epochs(seen))
+            # Tentative is what stands at or past the position before this takeover, also where offsets were lost since.
+            stood = {
+                tp: replace(new, offset=new.offset if seen[tp].offset is None else seen[tp].offset) for tp, new in taken.items()
+            }
+            self._dead_letters.acquire(stood, {tp: label_of(topic_id, then) for tp, then in seen.items()})
         self._holds = {**self._holds, **{tp: Hold(new.epoch, label_of(topic_id, new)) for tp, new in taken.items()}}
         if takeover.lost:
             self._on_loss(takeover)

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from consumers.config import Consumer
-from consumers.errors import OwnershipLost, StorageError, WeirError, within
+from consumers.errors import OwnershipLost
 from consumers.processing.context import Context
 from consumers.processing.decoding import decoder_for
 from consumers.processing.incarnation import Incarnation
@@ -23,6 +22,7 @@ from consumers.processing.strategies.stage.buffer import Buffer, shape
 from consumers.processing.strategies.stage.owner import Owner
 from consumers.processing.strategies.stage.patience import Patience
 from consumers.processing.strategies.stage.writer import TableWriter
+from consumers.staging.failures import explained
 from consumers.staging.log import StagedCommit
 from consumers.types import TopicPartition
 
@@ -186,7 +186,7 @@ class Stage:
             work()
         except BaseException as error:  # noqa: BLE001 - raised again on the polling thread
             with self._changed:
-                self._failure = _explained(error, self._consumer)
+                self._failure = explained(error, self._consumer)
                 self._buffer = Buffer()
                 self._changed.notify_all()
 
@@ -225,16 +225,3 @@ class Stage:
             done = self._writer.write(buffer, holds, high)
             self._patience.wrote(done.windows, self._writer.staged.files_by_window)
             self._outbox.append(done)
-
-
-def _explained(error: BaseException, consumer: Consumer) -> BaseException:
-    """Storage failures in an operator's words; everything else as it is."""
-    if isinstance(error, WeirError) or not isinstance(error, OSError | pa.ArrowException | DeltaError):
-        return error
-    failure = StorageError(
-        f"consumer {consumer.name} could not write to {consumer.staged}: {within(error)}. "
-        "Nothing of this batch was committed and "
-        "nothing is lost; mend the storage (space, rights, reachability) and start again."
-    )
-    failure.__cause__ = error
-    return failure
