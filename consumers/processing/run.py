@@ -3,8 +3,11 @@
 import threading
 from collections.abc import Callable
 
+import pyarrow as pa
+
 from consumers.brokers.protocol import BrokerConsumer
 from consumers.processing.context import Build, Surroundings
+from consumers.processing.garbage import collected_rarely
 from consumers.processing.positions import PositionStore
 from consumers.processing.processor import Limits, Processor
 from consumers.processing.subscription import Subscription
@@ -28,8 +31,10 @@ def run(
     work in flight. Raises `FatalError` with the cause; what was committed before is safe, and the next run goes on from there, as
     it does after any interruption.
     """
+    pa.array([0])  # the first list makes pyarrow import pandas, which takes a second: better before there are records in hand
     processor = Processor(subscription, broker, store, build, around, heartbeat)
     try:
-        return processor.run(stop or threading.Event(), limits or Limits(), abort)
+        with collected_rarely():
+            return processor.run(stop or threading.Event(), limits or Limits(), abort)
     finally:
         processor.end()

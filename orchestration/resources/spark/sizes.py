@@ -36,6 +36,8 @@ def sized(read: int, cores: int) -> dict[str, str]:
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(target),
         # By default a MiB: few rows in thousands of windows, each of them a file, would be written by one core.
         "spark.sql.adaptive.coalescePartitions.minPartitionSize": str(_LEAST),
+        # Java code made for less than a MiB takes a second to compile, and saves none.
+        "spark.sql.codegen.wholeStage": str(read >= MIB).lower(),
         "spark.sql.files.minPartitionNum": str(max(1, math.ceil(read / _SPLIT))),
         "spark.sql.autoBroadcastJoinThreshold": str(_broadcast(read)),
         # Delta reads its own log as a Spark job of 50 tasks unless told otherwise: seconds for a table of a few files.

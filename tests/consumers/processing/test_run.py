@@ -1,5 +1,7 @@
 """`run` over the in-memory broker: what a mistake in `build` leads to."""
 
+import gc
+
 import pytest
 
 from consumers.brokers.memory import MemoryCluster, MemoryConsumer
@@ -29,3 +31,25 @@ def test_a_build_without_a_return_ends_the_run_at_once() -> None:
             limits=Limits(max_seconds=60),
             around=Surroundings(clock=cluster.clock),
         )
+
+
+def test_garbage_is_looked_for_rarely_while_it_runs_and_as_before_afterwards() -> None:
+    before, inside = gc.get_threshold(), []
+
+    def build(context: Context) -> CommitPositions:
+        inside.append(gc.get_threshold()[0])
+        return CommitPositions(context.commit)
+
+    cluster = MemoryCluster(ManualClock())
+    cluster.create_topic("t")
+    member = MemoryConsumer(cluster, "t", "g")
+    run(
+        Subscription("g", "t"),
+        member,
+        GroupPositions(member),
+        build,
+        limits=Limits(until_caught_up=True),
+        around=Surroundings(clock=cluster.clock),
+    )
+    assert inside and min(inside) > before[0]
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
