@@ -12,6 +12,7 @@ from consumers.clock import ManualClock
 from consumers.config import Consumer
 from orchestration.catalog import consumers
 from orchestration.cli.repair import TELL_SECONDS, Progress, app
+from orchestration.event_log import instance_of
 from orchestration.mirror_events import DATA_VERSION, data_version, staged_key
 from orchestration.operations.repair import repair_job
 from orchestration.resources.kafka import KafkaResource
@@ -41,7 +42,7 @@ def staged(home: Path) -> tuple[Consumer, list[str]]:
 
 def history(home: Path) -> list[tuple[str | None, str]]:
     """Window and data version of every materialization, by window."""
-    with dg.DagsterInstance.from_config(str(home / "dagster")) as instance:
+    with instance_of(home / "dagster") as instance:
         events = [r.asset_materialization for r in instance.fetch_materializations(staged_key("flights"), limit=100).records]
     return sorted((event.partition, (event.tags or {})[DATA_VERSION]) for event in events if event)
 

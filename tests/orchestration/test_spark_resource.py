@@ -78,8 +78,9 @@ def test_requests_share_one_session_whose_pages_answer_on_loopback_and_whose_eve
 
 def test_local_files_get_their_permissions_without_a_process_for_each(bench: Bench) -> None:
     bench.compute("totals", "permitted")
-    noted = bench.folder.parent / "chmods"
-    assert str(bench.folder) not in (noted.read_text() if noted.exists() else "")
+    noted = (bench.folder.parent / "chmods").read_text().splitlines()
+    # Delta's own log is written through another interface of Hadoop's: twice a commit, however many files it has.
+    assert [line for line in noted if str(bench.folder) in line and "_delta_log" not in line] == []
     files = [path for path in (bench.folder / "permitted").rglob("*.parquet") if path.parent.name.startswith("_inputs=")]
     assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o644"}
     assert all(path.with_name(f".{path.name}.crc").exists() for path in files), "checksums stay"
