@@ -74,8 +74,8 @@ FAKE_POINTS: Mapping[str, Point] = {
 }
 SPARK_POINTS: Mapping[str, Point] = {
     "before anything is written": Point("runner", "_write", before),
-    "before the audits": Point("runner", "audit", before),
-    "after the audits": Point("runner", "audit", after),
+    "before the audits": Point("runner", "_audited", before),
+    "after the audits": Point("runner", "_audited", after),
     **_PUBLISH,
 }
 
